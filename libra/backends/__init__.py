@@ -1,0 +1,1 @@
+"""Where events come from and commands go: the simulator (and, with issue "live", real engines)."""

@@ -1,0 +1,114 @@
+"""Who has which GPU: the plan that a planner wants, the allocation that is observed, and the moves between them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+InstanceState = Literal["up", "starting", "training", "down"]
+
+
+class TrainLayout(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Parallelism of one training job. Expert parallelism lives inside data parallelism (paper, Fig. 4).
+
+    A GPU count is `tp * pp * cp * dp`; `micro_batch_tok` is the packed token budget of one micro-batch.
+    """
+
+    tp: int
+    dp: int
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    micro_batch_tok: int = 40960
+    recompute: bool = True
+
+    @property
+    def replica_gpus(self) -> int:
+        """GPUs of one complete data-parallel replica: the unit that the elastic pool moves."""
+        return self.tp * self.pp * self.cp
+
+    @property
+    def num_gpus(self) -> int:
+        return self.replica_gpus * self.dp
+
+
+class InstanceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One rollout engine. `bucket` indexes `Plan.bounds_tok`; `hybrid` names the elastic replica that owns its GPUs."""
+
+    id: int
+    tp: int
+    bucket: int = 0
+    hybrid: int | None = None
+
+
+class Estimate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the planner expects of a plan, seconds per training step; NaN-free, 0 where not estimated."""
+
+    rollout_s: float = 0.0
+    train_s: float = 0.0
+    step_s: float = 0.0
+
+
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A desired layout. `bounds_tok[b]` is the largest total length that bucket `b` serves, ascending.
+
+    `train` is the *core* training job; hybrid replicas in `hybrid_training` add one data-parallel replica each
+    while they train, and serve the instances that carry their number while they do not. A colocated plan has
+    instances on the same GPUs as training (`colocated`), so the two GPU counts overlap instead of adding up.
+    """
+
+    train: TrainLayout
+    instances: tuple[InstanceSpec, ...]
+    bounds_tok: tuple[int, ...]
+    hybrid_training: tuple[int, ...] = ()
+    colocated: bool = False
+    expected: Estimate = Estimate()
+    note: str = ""
+
+    @property
+    def rollout_gpus(self) -> int:
+        """GPUs that serve rollout when every hybrid replica does."""
+        return sum(i.tp for i in self.instances)
+
+    @property
+    def num_gpus(self) -> int:
+        if self.colocated:
+            return max(self.train.num_gpus, self.rollout_gpus)
+        return self.train.num_gpus + self.rollout_gpus
+
+    @property
+    def hybrid_replicas(self) -> tuple[int, ...]:
+        return tuple(sorted({i.hybrid for i in self.instances if i.hybrid is not None}))
+
+
+class InstanceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Observed state of an instance: `training` means that its GPUs are lent to a hybrid training replica."""
+
+    id: int
+    tp: int
+    bucket: int
+    state: InstanceState
+    hybrid: int | None = None
+
+
+class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is really there. `train_dp` counts core and joined hybrid replicas."""
+
+    train: TrainLayout | None
+    train_dp: int
+    instances: tuple[InstanceStatus, ...]
+    bounds_tok: tuple[int, ...]
+    hybrid_training: tuple[int, ...] = ()
+    colocated: bool = False
+
+    def up(self) -> tuple[InstanceStatus, ...]:
+        """Instances that take requests now."""
+        return tuple(i for i in self.instances if i.state == "up")
+
+
+class Move(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One hybrid replica changes sides at the next safe point."""
+
+    hybrid: int
+    to: Literal["train", "rollout"]

@@ -1,0 +1,172 @@
+"""One file = one policy, workload or study: finds them in packages and plug-in files without any central list.
+
+A module offers what it has as module-level specs (`PolicySpec`, `WorkloadSpec`, `StudySpec`), in any variable. Which
+packages are scanned is itself data: the entry-point group `libra.plugins` (the product's own packages are listed there
+like anybody else's). A plug-in file or folder given by the user is scanned too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from libra.core.errors import ConfigError, nearest_match, unknown_name
+from libra.core.events import PipelineKind
+from libra.core.hardware import Cluster, Model
+from libra.core.policy import Policy
+from libra.core.rng import seed_of
+
+GROUP = "libra.plugins"
+
+
+class Options(BaseModel):
+    """Base of every option table: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class PolicyContext:
+    """What a policy is built from. `options` is an instance of the spec's own option table."""
+
+    cluster: Cluster
+    model: Model
+    options: Any
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """A system under test. `pipeline` pins the pipeline kind (verl-colocated); None follows the scenario."""
+
+    name: str
+    summary: str
+    build: Callable[[PolicyContext], Policy]
+    options: type[Options] = Options
+    uses_oracle: bool = False
+    pipeline: PipelineKind | None = None
+
+
+@dataclass(frozen=True)
+class WorkloadSpec:
+    """A source of trajectories. `build(options, seed, max_context_tok)` returns a `libra.workloads.base.Workload`."""
+
+    name: str
+    summary: str
+    build: Callable[[Any, int, int], Any]
+    options: type[Options] = Options
+
+
+@dataclass(frozen=True)
+class StudySpec:
+    """A set of cells. `cells(seeds, steps)` yields them; `feeds` names the figures and tables it serves."""
+
+    name: str
+    summary: str
+    cells: Callable[..., Iterable[Any]]
+    feeds: tuple[str, ...] = ()
+
+
+Spec = PolicySpec | WorkloadSpec | StudySpec
+KINDS: Mapping[str, type[Any]] = {"policy": PolicySpec, "workload": WorkloadSpec, "study": StudySpec}
+
+
+@dataclass
+class Registry:
+    """Specs by kind and name. `plugins` are files or folders of the user's own."""
+
+    plugins: tuple[Path, ...] = ()
+    _specs: dict[str, dict[str, tuple[Any, str]]] = field(default_factory=dict)
+
+    def all(self, kind: str) -> dict[str, Any]:
+        """Specs of a kind by name, sorted."""
+        return {name: spec for name, (spec, _) in sorted(self._load()[kind].items())}
+
+    def get(self, kind: str, name: str) -> Any:
+        """One spec. Raises `ConfigError` with the nearest match."""
+        specs = self._load()[kind]
+        if name not in specs:
+            raise unknown_name(kind, name, specs, mend=f"`libra list {kind}` shows what there is")
+        return specs[name][0]
+
+    def origin(self, kind: str, name: str) -> str:
+        """File that defines a spec."""
+        return self._load()[kind][name][1]
+
+    def _load(self) -> dict[str, dict[str, tuple[Any, str]]]:
+        if not self._specs:
+            self._specs = {kind: {} for kind in KINDS}
+            for module in self._modules():
+                self._take(module)
+        return self._specs
+
+    def _modules(self) -> Iterator[ModuleType]:
+        for package_name in sorted({point.value for point in entry_points(group=GROUP)}):
+            package = importlib.import_module(package_name)
+            yield package
+            for info in pkgutil.iter_modules(getattr(package, "__path__", ())):
+                if not info.ispkg:
+                    yield importlib.import_module(f"{package_name}.{info.name}")
+        for path in self.plugins:
+            yield from plugin_modules(path)
+
+    def _take(self, module: ModuleType) -> None:
+        origin = getattr(module, "__file__", None) or module.__name__
+        for value in list(vars(module).values()):
+            found = value if isinstance(value, tuple) else (value,)
+            for spec in found:
+                for kind, spec_type in KINDS.items():
+                    if isinstance(spec, spec_type):
+                        self._add(kind, spec, origin)
+
+    def _add(self, kind: str, spec: Any, origin: str) -> None:
+        known = self._specs[kind].get(spec.name)
+        if known and known[0] is not spec:
+            raise ConfigError(
+                f"two definitions of {kind} {spec.name!r}",
+                where=origin,
+                mend=f"rename one of them; the other stands in {known[1]}",
+            )
+        self._specs[kind].setdefault(spec.name, (spec, origin))
+
+
+def plugin_modules(path: Path) -> Iterator[ModuleType]:
+    """Import a plug-in file, or every `*.py` in a folder. Raises `ConfigError` when there is none."""
+    files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+    if not path.exists() or not files:
+        raise ConfigError("no plug-in there", where=str(path), mend="name a .py file or a folder that holds some")
+    for file in files:
+        name = f"libra_plugin_{file.stem}_{seed_of(file.resolve()):x}"
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None and spec.loader is not None, f"{file} is no Python file"
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            raise ConfigError(f"plug-in fails to import: {error!r}", where=str(file), mend="mend the file") from error
+        yield module
+
+
+def parse_options(table: type[Options], values: Mapping[str, Any], where: str) -> Any:
+    """Validate overrides against an option table. Raises `ConfigError` with key, allowed set and nearest match."""
+    try:
+        return table(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        names = list(table.model_fields)
+        if first["type"] == "extra_forbidden":
+            raise ConfigError(
+                f"unknown option {key!r}", where=where, allowed=names, nearest=nearest_match(key, names)
+            ) from None
+        raise ConfigError(f"option {key!r}: {first['msg']}", where=where, value=first.get("input")) from None

@@ -1,0 +1,1 @@
+"""What a run leaves behind: cell identity, row schemas, the atomic store, provenance and summary metrics."""

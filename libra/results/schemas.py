@@ -1,0 +1,106 @@
+"""Rows of the parquet tables that a run leaves behind: one flat struct per table, units in the names."""
+
+from __future__ import annotations
+
+import msgspec
+
+SCHEMA_VERSION = 1
+"""Raise it when a column changes its meaning; readers refuse other versions."""
+
+
+class TrajectoryRow(msgspec.Struct, frozen=True):
+    """One trajectory, written when it is trained (or when the run ends without training it: `trained_step` -1)."""
+
+    trajectory: int
+    prompt_id: str
+    group: int
+    sample: int
+    meant_step: int
+    trained_step: int
+    status: str
+    prompt_tok: int
+    generated_tok: int
+    observed_tok: int
+    num_turns: int
+    tool_s: float
+    reward: float | None
+    start_s: float
+    """First placement."""
+    end_s: float
+    """End of the last turn."""
+    first_instance: int
+    last_instance: int
+    first_bucket: int
+    last_bucket: int
+    num_moves: int
+    moved_tok: int
+    """Context tokens whose KV cache changed engines, by transfer or re-prefill, summed over moves."""
+    prefilled_tok: int
+    """Prompt, observed and recomputed tokens that an engine really prefilled."""
+    cached_tok: int
+    """Context tokens found in the prefix cache, summed over turns."""
+    num_preemptions: int
+    queue_s: float
+    """Time from a placement to the start of its prefill, summed over turns."""
+    version_start: int
+    version_end: int
+    version_trained: int
+
+
+class StepRow(msgspec.Struct, frozen=True):
+    """One training step and the time since the last step end. GPU seconds are sums over the pool's GPUs."""
+
+    step: int
+    start_s: float
+    end_s: float
+    rollout_s: float
+    """Makespan of this step's rollout: first placement to last end of the trajectories trained in it."""
+    rollout_90_s: float
+    """From the same start to the time when 90 % of them (rounded up) were over."""
+    train_s: float
+    sync_s: float
+    wait_rollout_s: float
+    """Trainer idle, waiting for trajectories."""
+    wait_train_s: float
+    """Rollout pool idle as a whole, waiting for the trainer (barrier, colocated)."""
+    num_trajectories: int
+    prompt_tok: int
+    generated_tok: int
+    observed_tok: int
+    max_total_tok: int
+    train_gpus: int
+    rollout_gpus: int
+    num_hybrid_training: int
+    rollout_busy_gpu_s: float
+    """GPU seconds in which an instance had work, until this step's end."""
+    train_busy_gpu_s: float
+    moving_gpu_s: float
+    """GPU seconds lost to role switches, restarts and cold starts."""
+    num_preemptions: int
+    max_staleness: int
+    mean_staleness: float
+
+
+class DecisionRow(msgspec.Struct, frozen=True):
+    """One placement and the evidence behind it (`Why`)."""
+
+    t_s: float
+    trajectory: int
+    turn: int
+    """Finished turns: 0 at the start."""
+    from_instance: int
+    """-1 at the start."""
+    to_instance: int
+    bucket: int
+    context_tok: int
+    level: str
+    mean_tok: float
+    p90_tok: float
+    evidence: float
+
+
+class EventCounts(msgspec.Struct, frozen=True):
+    """How many events and commands a run recorded, for integrity checks on reading."""
+
+    num_events: int
+    num_commands: int

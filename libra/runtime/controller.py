@@ -1,0 +1,48 @@
+"""One screen: record the event, ask the policy, record the commands, hand them to the backend."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from libra.core.commands import Command
+from libra.core.events import Event
+from libra.core.policy import Policy
+from libra.results.schemas import StepRow, TrajectoryRow
+
+
+class Recorder(Protocol):
+    """Keeps what happened. `decide_s` is the measured time of the decision; it never reaches the policy."""
+
+    def decision(self, event: Event, commands: Sequence[Command], decide_s: float) -> None: ...
+
+    def trajectory(self, row: TrajectoryRow) -> None: ...
+
+    def step(self, row: StepRow) -> None: ...
+
+
+class Controller:
+    """Feeds a policy. Events that arise while commands are carried out wait their turn (no recursion)."""
+
+    def __init__(self, policy: Policy, recorder: Recorder, clock: Callable[[], float]) -> None:
+        self.policy, self.recorder, self.clock = policy, recorder, clock
+        self._queue: deque[Event] = deque()
+        self._busy = False
+
+    def emit(self, event: Event, apply: Callable[[Command], None]) -> None:
+        """Deliver an event and carry out what the policy answers, in order, acknowledgements included."""
+        self._queue.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._queue:
+                current = self._queue.popleft()
+                started = self.clock()
+                commands = self.policy.decide(current)
+                self.recorder.decision(current, commands, self.clock() - started)
+                for command in commands:
+                    apply(command)
+        finally:
+            self._busy = False
