@@ -1,0 +1,1 @@
+"""From stored cells to metrics, statistics, claims and the report."""

@@ -1,0 +1,1 @@
+"""The systems that Libra is compared with: one file each."""

@@ -1,0 +1,1 @@
+"""Routers that Libra's is compared with: one file each."""

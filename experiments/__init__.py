@@ -1,0 +1,1 @@
+"""The command line, studies, launchers and the run of one cell."""

@@ -1,0 +1,1 @@
+"""Studies: one file each, a function that yields cells."""

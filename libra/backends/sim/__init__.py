@@ -1,0 +1,1 @@
+"""The simulated cluster: heap loop, timing truth, instances, trainer, tools."""

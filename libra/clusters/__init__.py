@@ -1,0 +1,1 @@
+"""Clusters as datasheet figures: one TOML file each, and their loader."""

@@ -1,0 +1,1 @@
+"""The hybrid pool: membership, moves and gradient weights as pure state machines."""

@@ -1,0 +1,1 @@
+"""Models as published shapes: one TOML file each, and their loader."""

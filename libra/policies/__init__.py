@@ -1,0 +1,1 @@
+"""Libra as a composition of planner, router and elastic pool, and its ablations."""

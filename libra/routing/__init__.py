@@ -1,0 +1,1 @@
+"""Which engine serves a trajectory: buckets, prefix tree, C-MLFQ."""

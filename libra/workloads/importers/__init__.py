@@ -1,0 +1,1 @@
+"""Readers of other frameworks' rollout dumps: one file a format."""

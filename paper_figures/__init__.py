@@ -1,0 +1,1 @@
+"""The published claims as data, and one script per figure or table."""
