@@ -1,0 +1,35 @@
+"""What every test may ask for: the project's folder, and the reference material that may lie beside a checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def project_root() -> Path:
+    """Folder that holds pyproject.toml."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared_root() -> Path:
+    """Reference material (facts, calibration data, traces) beside the checkout; skips the test where it is absent."""
+    folder = ROOT.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("needs the reference material in ../shared, which is not part of the product")
+    return folder
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests recorded as `record_property("report", line)`: measurements worth seeing on every run."""
+    outcomes = (terminalreporter.getreports(outcome) for outcome in ("passed", "failed"))
+    calls = (report for reports in outcomes for report in reports if getattr(report, "when", None) == "call")
+    lines = [value for report in calls for key, value in report.user_properties if key == "report"]
+    if lines:
+        terminalreporter.section("measured")
+        for line in lines:
+            terminalreporter.write_line(str(line))
