@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-InstanceState = Literal["up", "starting", "training", "down"]
+InstanceState = Literal["up", "starting", "draining", "training", "down"]
 
 
 class TrainLayout(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -83,7 +83,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class InstanceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Observed state of an instance: `training` means that its GPUs are lent to a hybrid training replica."""
+    """Observed state of an instance. `draining` finishes its turns but takes none; `training` is lent to the trainer."""
 
     id: int
     tp: int

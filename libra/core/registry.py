@@ -67,13 +67,24 @@ class WorkloadSpec:
 
 
 @dataclass(frozen=True)
+class StudyArgs:
+    """What the caller of a study chooses: paired seeds 0..num_seeds-1, steps a run, canonical trace files."""
+
+    num_seeds: int
+    num_steps: int
+    traces: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
 class StudySpec:
-    """A set of cells. `cells(seeds, steps)` yields them; `feeds` names the figures and tables it serves."""
+    """A set of cells and the figures, tables and claims that they feed; seeds and steps are the study's defaults."""
 
     name: str
     summary: str
-    cells: Callable[..., Iterable[Any]]
+    cells: Callable[[StudyArgs], Iterable[Any]]
     feeds: tuple[str, ...] = ()
+    num_seeds: int = 3
+    num_steps: int = 50
 
 
 Spec = PolicySpec | WorkloadSpec | StudySpec

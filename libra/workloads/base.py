@@ -1,4 +1,4 @@
-"""What a workload is: groups of trajectories by number, drawn independently of the policy and of the order of asking."""
+"""What a workload is: groups of trajectories by number, drawn independently of policy and order of asking."""
 
 from __future__ import annotations
 

@@ -1,0 +1,28 @@
+"""Every imported trace through every system: real turns, tool returns and tails instead of generators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from experiments.study import SYSTEMS, grid
+from libra.core.errors import ConfigError
+from libra.core.registry import StudyArgs, StudySpec
+from libra.results.cell import Cell
+
+POLICIES = (*SYSTEMS, "best-homogeneous", "pattern-blind", "pattern-prompt-history", "pattern-cmlfq", "pattern-oracle")
+
+
+def cells(args: StudyArgs) -> Iterator[Cell]:
+    """Raises `ConfigError` when no trace was imported."""
+    if not args.traces:
+        raise ConfigError(
+            "no imported trace",
+            where="study traces",
+            mend="`libra import FORMAT FILE... --out runs/traces/NAME.jsonl.gz`, then run again; or name files: --trace FILE",
+        )
+    workloads = tuple(f"trace:{path}" for path in args.traces)
+    limits = ({"workload.over_limit": "truncate"},)
+    yield from grid("traces", args, POLICIES, workloads=workloads, variants=limits)
+
+
+STUDY = StudySpec("traces", "imported traces through all systems", cells, ("traces",), num_seeds=2, num_steps=12)

@@ -1,0 +1,271 @@
+"""Which GPU does what: engines, the trainer's replicas, and what plans and switches cost while they take effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from libra.backends.sim.clock import Clock
+from libra.backends.sim.instance import Instance, Request
+from libra.backends.sim.options import SimOptions
+from libra.backends.sim.truth import Truth
+from libra.core.errors import CapacityError
+from libra.core.events import AllocationChanged
+from libra.core.hardware import Cluster
+from libra.core.plan import Allocation, InstanceSpec, InstanceState, InstanceStatus, Move, Plan, TrainLayout
+
+Report = Callable[[AllocationChanged], None]
+
+
+def pack(plan: Plan, cluster: Cluster) -> dict[int, int]:
+    """Node of each instance: tensor-parallel groups of the trainer first, then instances by id, each in the first node
+    with room. Raises `CapacityError` when a group does not fit into any node."""
+    free = [cluster.gpus_per_node] * cluster.num_nodes
+
+    def take(num_gpus: int, what: str) -> int:
+        for node, room in enumerate(free):
+            if room >= num_gpus:
+                free[node] -= num_gpus
+                return node
+        raise CapacityError(
+            f"{what} needs {num_gpus} GPUs of one node and none has them left",
+            where="plan",
+            value=plan.note or None,
+            mend=f"the cluster {cluster.name} has {cluster.num_nodes} x {cluster.gpus_per_node} GPUs",
+        )
+
+    layout = plan.train
+    for group in range(layout.dp * layout.pp * layout.cp):
+        take(layout.tp, f"training group {group} (TP-{layout.tp})")
+    if plan.colocated:
+        free = [cluster.gpus_per_node] * cluster.num_nodes
+    ordered = sorted(plan.instances, key=lambda spec: spec.id)
+    return {spec.id: take(spec.tp, f"instance {spec.id} (TP-{spec.tp})") for spec in ordered}
+
+
+class Fleet:
+    """Engines by id, their states, and the hybrid replicas that train. `report` receives acknowledgements."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        truth: Truth,
+        options: SimOptions,
+        clock: Clock,
+        on_done: Callable[[Instance, Request], None],
+        report: Report,
+    ) -> None:
+        self.cluster, self.truth, self.options, self.clock = cluster, truth, options, clock
+        self._on_done, self._report = on_done, report
+        self.plan: Plan | None = None
+        self.instances: dict[int, Instance] = {}
+        self.specs: dict[int, InstanceSpec] = {}
+        self.states: dict[int, InstanceState] = {}
+        self.node_of: dict[int, int] = {}
+        self.joined_s: dict[int, float] = {}
+        """Hybrid replica that trains (or is joining) -> time from which it takes part."""
+        self.trainer_ready_s = 0.0
+        self.moving_gpu_s = 0.0
+        self.retired_busy_gpu_s = 0.0
+        self._starting: list[InstanceSpec] = []
+        self._num_up = 0
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    @property
+    def any_up(self) -> bool:
+        return self._num_up > 0
+
+    def up(self, instance_id: int) -> bool:
+        return self.states.get(instance_id) == "up"
+
+    def live(self) -> list[Instance]:
+        return [engine for id_, engine in self.instances.items() if self.states[id_] in ("up", "draining")]
+
+    def busy_gpu_s(self) -> float:
+        """GPU seconds in which an engine had work, since the start."""
+        return self.retired_busy_gpu_s + sum(engine.busy_s * engine.tp for engine in self.instances.values())
+
+    def num_rollout_gpus(self) -> int:
+        return sum(self.specs[i].tp for i, state in self.states.items() if state in ("up", "draining", "starting"))
+
+    def train_layout(self) -> TrainLayout:
+        """The layout of the next training step: core plus the hybrid replicas that have joined by now."""
+        assert self.plan is not None
+        core = self.plan.train
+        joined = sum(1 for t_s in self.joined_s.values() if t_s <= self.clock.now_s)
+        return core if not joined else _with_dp(core, core.dp + joined)
+
+    def allocation(self) -> Allocation:
+        assert self.plan is not None
+        statuses = tuple(
+            InstanceStatus(spec.id, spec.tp, spec.bucket, self.states[spec.id], spec.hybrid)
+            for spec in sorted(self.specs.values(), key=lambda spec: spec.id)
+        )
+        return Allocation(
+            train=self.plan.train,
+            train_dp=self.plan.train.dp + len(self.joined_s),
+            instances=statuses,
+            bounds_tok=self.plan.bounds_tok,
+            hybrid_training=tuple(sorted(self.joined_s)),
+            colocated=self.plan.colocated,
+        )
+
+    # -- changing --------------------------------------------------------------------------------------------------
+
+    def validate(self, plan: Plan) -> dict[int, int]:
+        """Node of each instance. Raises `CapacityError` when the plan fits neither the cluster nor the memory."""
+        if plan.num_gpus > self.cluster.num_gpus:
+            raise CapacityError(
+                f"the plan uses {plan.num_gpus} GPUs of {self.cluster.num_gpus}", where="plan", value=plan.note or None
+            )
+        if not plan.instances:
+            raise CapacityError("the plan has no rollout instance", where="plan", value=plan.note or None)
+        nodes = pack(plan, self.cluster)
+        self.truth.check_train_fits(plan.train)
+        for tp in {spec.tp for spec in plan.instances}:
+            self.truth.step_model(tp)
+        return nodes
+
+    def install(self, plan: Plan) -> None:
+        """The first plan: everything is up at once (a run starts when its engines are warm)."""
+        self.node_of = self.validate(plan)
+        self.plan = plan
+        for spec in plan.instances:
+            self._start(spec)
+        self.joined_s = {}
+        for hybrid in plan.hybrid_training:
+            self._lend(hybrid, delay_s=0.0)
+        self._report(AllocationChanged(self.clock.now_s, self.allocation(), "plan"))
+
+    def repartition(self, plan: Plan) -> None:
+        """Change the layout at a safe point: engines that differ restart, a changed training layout regroups."""
+        assert self.plan is not None
+        try:
+            nodes = self.validate(plan)
+        except CapacityError as error:
+            self._report(AllocationChanged(self.clock.now_s, self.allocation(), "rejected", str(error)))
+            return
+        if plan.train != self.plan.train:
+            regroup_s = self.truth.regroup_s(plan.train)
+            self.trainer_ready_s = self.clock.now_s + regroup_s
+            self.moving_gpu_s += regroup_s * plan.train.num_gpus
+        wanted = {spec.id: spec for spec in plan.instances}
+        for id_ in list(self.instances):
+            spec = wanted.get(id_)
+            if spec is not None and spec.tp == self.specs[id_].tp and self.states[id_] == "up":
+                self.specs[id_] = spec
+            else:
+                self._retire(id_)
+        self.plan, self.node_of, self.joined_s = plan, nodes, {}
+        self._starting = [spec for spec in plan.instances if spec.id not in self.instances]
+        for hybrid in plan.hybrid_training:
+            self._lend(hybrid, delay_s=self.truth.snapshot_join_s(plan.train))
+        self._start_waiting()
+        self._report(AllocationChanged(self.clock.now_s, self.allocation(), "plan"))
+
+    def switch(self, moves: Sequence[Move]) -> None:
+        """Move hybrid replicas at a safe point; unknown ones and moves already made are ignored with a reason."""
+        known = {spec.hybrid for spec in self.specs.values() if spec.hybrid is not None}
+        refused = [move for move in moves if move.hybrid not in known]
+        for move in moves:
+            if move.hybrid in known:
+                self._move(move)
+        cause = "rejected" if refused and len(refused) == len(moves) else "switch"
+        reason = f"no such hybrid replica: {[move.hybrid for move in refused]}" if refused else ""
+        self._report(AllocationChanged(self.clock.now_s, self.allocation(), cause, reason))
+
+    def drained(self, engine: Instance) -> None:
+        """To be called when an engine has become idle: a draining one goes where it is wanted."""
+        if self.states.get(engine.id) != "draining" or not engine.is_idle:
+            return
+        hybrid = self.specs[engine.id].hybrid
+        if engine.id in self._leaving():
+            self._remove(engine.id)
+            self._start_waiting()
+        elif hybrid is not None:
+            self.states[engine.id] = "training"
+        self._report(AllocationChanged(self.clock.now_s, self.allocation(), "down"))
+
+    def _leaving(self) -> set[int]:
+        return {id_ for id_, state in self.states.items() if state == "draining" and id_ in self._to_remove}
+
+    @property
+    def _to_remove(self) -> set[int]:
+        assert self.plan is not None
+        kept = {(spec.id, spec.tp) for spec in self.plan.instances}
+        return {id_ for id_, spec in self.specs.items() if (id_, spec.tp) not in kept}
+
+    def _move(self, move: Move) -> None:
+        assert self.plan is not None
+        if move.to == "train" and move.hybrid not in self.joined_s:
+            delay_s = self.truth.sleep_s + self.truth.snapshot_join_s(self.plan.train)
+            self._lend(move.hybrid, delay_s)
+        elif move.to == "rollout" and move.hybrid in self.joined_s:
+            del self.joined_s[move.hybrid]
+            delay_s = self.truth.wake_s + self.truth.weight_sync_s()
+            for spec in self._owned(move.hybrid):
+                self.states[spec.id] = "starting"
+                self.moving_gpu_s += delay_s * spec.tp
+                self._come_up(spec.id, delay_s)
+
+    def _owned(self, hybrid: int) -> list[InstanceSpec]:
+        return [spec for spec in self.specs.values() if spec.hybrid == hybrid]
+
+    def _lend(self, hybrid: int, delay_s: float) -> None:
+        self.joined_s[hybrid] = self.clock.now_s + delay_s
+        for spec in self._owned(hybrid):
+            if self.states[spec.id] == "up":
+                self._num_up -= 1
+            engine = self.instances[spec.id]
+            engine.cache.reset()
+            self.states[spec.id] = "training" if engine.is_idle else "draining"
+            self.moving_gpu_s += delay_s * spec.tp
+
+    def _start(self, spec: InstanceSpec) -> None:
+        model = self.truth.step_model(spec.tp)
+        engine = Instance(spec.id, model, self.options, self.clock.now, self.clock.at, self._on_done)
+        self.instances[spec.id], self.specs[spec.id], self.states[spec.id] = engine, spec, "up"
+        self._num_up += 1
+
+    def _retire(self, id_: int) -> None:
+        if self.states[id_] == "up":
+            self._num_up -= 1
+        if self.instances[id_].is_idle:
+            self._remove(id_)
+        else:
+            self.states[id_] = "draining"
+
+    def _remove(self, id_: int) -> None:
+        engine = self.instances.pop(id_)
+        self.retired_busy_gpu_s += engine.busy_s * engine.tp
+        del self.specs[id_], self.states[id_]
+
+    def _start_waiting(self) -> None:
+        """Start the engines of a new plan once all engines that leave have drained (their GPUs are needed)."""
+        if not self._starting or any(state == "draining" for state in self.states.values()):
+            return
+        delay_s = self.truth.cold_start_s
+        for spec in self._starting:
+            self._start(spec)
+            self._num_up -= 1
+            self.states[spec.id] = "starting"
+            self.moving_gpu_s += delay_s * spec.tp
+            self._come_up(spec.id, delay_s)
+        self._starting = []
+
+    def _come_up(self, id_: int, delay_s: float) -> None:
+        engine = self.instances[id_]
+
+        def ready() -> None:
+            if self.instances.get(id_) is engine and self.states[id_] == "starting":
+                self.states[id_] = "up"
+                self._num_up += 1
+                self._report(AllocationChanged(self.clock.now_s, self.allocation(), "up"))
+
+        self.clock.at(self.clock.now_s + delay_s, ready)
+
+
+def _with_dp(layout: TrainLayout, dp: int) -> TrainLayout:
+    return TrainLayout(
+        layout.tp, dp, layout.pp, layout.cp, layout.ep, layout.micro_batch_tok, layout.recompute
+    )
