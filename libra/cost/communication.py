@@ -1,0 +1,73 @@
+"""Time of the collectives that a layout needs, from datasheet bandwidths: all-reduce of tensor parallelism, all-to-all
+of experts, gradients across data parallelism, weights to the engines (paper, cost evaluator of section 2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from libra.core.hardware import BYTES_BF16, Cluster, Model
+from libra.core.plan import TrainLayout
+from libra.cost.memory import train_params_per_gpu
+
+LINK_EFFICIENCY = 0.7
+"""Share of a datasheet link that a ring sustains: protocol and pipeline fill take a quarter to a third (assumed)."""
+NETWORK_EFFICIENCY = 0.9
+"""The same for RDMA between nodes: cluster files give what a NIC moves, of which pipeline fill takes some (assumed)."""
+COLLECTIVE_LATENCY_S = 10e-6
+"""Floor of one collective in a node: a kernel launch and a few NVLink hops, round figure (assumed)."""
+GRADIENT_BYTES = 4
+"""Gradients are accumulated and reduced in FP32, Megatron's default for BF16 training."""
+GB = 1e9
+
+
+def link_bytes_s(cluster: Cluster) -> float:
+    """Sustained one-way bytes/s of one GPU to its peers in the node."""
+    return cluster.gpu.link_gb_s * GB * LINK_EFFICIENCY
+
+
+def network_bytes_s(cluster: Cluster) -> float:
+    """Sustained one-way bytes/s of one *node* to the others, shared by its GPUs."""
+    return cluster.network_gb_s * GB * NETWORK_EFFICIENCY
+
+
+def all_reduce_s(num_bytes: Any, num_ranks: int, cluster: Cluster) -> Any:
+    """Ring all-reduce inside a node: `2 (n-1)/n` of the bytes over each link. Scalars or arrays; 0 for one rank."""
+    if num_ranks <= 1:
+        return 0.0 * num_bytes
+    return COLLECTIVE_LATENCY_S + 2 * (num_ranks - 1) / num_ranks * num_bytes / link_bytes_s(cluster)
+
+
+def all_to_all_s(bytes_per_rank: float, num_ranks: int, ranks_per_node: int, cluster: Cluster) -> float:
+    """Each rank sends `(n-1)/n` of its bytes; over the nodes' network when the group spans nodes.
+
+    `ranks_per_node` ranks of the group share a node; all GPUs of a node run such a group at the same time, so each
+    gets its share of the node's network.
+    """
+    if num_ranks <= 1:
+        return 0.0
+    inside = min(num_ranks, ranks_per_node)
+    sent = bytes_per_rank / num_ranks
+    in_node_s = (inside - 1) * sent / link_bytes_s(cluster)
+    out_s = (num_ranks - inside) * sent / (network_bytes_s(cluster) / cluster.gpus_per_node)
+    return COLLECTIVE_LATENCY_S + max(in_node_s, out_s)
+
+
+def gradient_sync_s(cluster: Cluster, model: Model, layout: TrainLayout, dp: int) -> float:
+    """Reduce-scatter of FP32 gradients and all-gather of BF16 weights over `dp` replicas, nothing overlapped.
+
+    When replicas span nodes, each of a node's distinct shards has one ring that crosses its network: with `r` GPUs
+    per replica that is `min(r, gpus_per_node)` rings of `params / (tp pp)` each.
+    """
+    if dp <= 1:
+        return 0.0
+    shard_bytes = train_params_per_gpu(model, layout) * (GRADIENT_BYTES + BYTES_BF16) * (dp - 1) / dp
+    if layout.replica_gpus * dp <= cluster.gpus_per_node:
+        return shard_bytes / link_bytes_s(cluster)
+    rings = min(layout.replica_gpus, cluster.gpus_per_node)
+    return max(shard_bytes / link_bytes_s(cluster), rings * shard_bytes / network_bytes_s(cluster))
+
+
+def weight_sync_s(cluster: Cluster, model: Model, *, colocated: bool) -> float:
+    """One pipelined broadcast of the BF16 weights from training to the engines."""
+    in_node = colocated or cluster.num_nodes == 1
+    return model.weight_bytes / (link_bytes_s(cluster) if in_node else network_bytes_s(cluster))

@@ -1,0 +1,225 @@
+"""Rollout time of an instance or a pool from first principles: roofline of a decode step, additive KV traffic, the
+serial bound of the longest request, KV capacity (the paper's cost evaluator, without its fitted constants)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from libra.core.events import PipelineSpec
+from libra.core.hardware import BYTES_BF16, Cluster, Model
+from libra.cost.communication import all_reduce_s
+from libra.cost.memory import kv_bytes_per_tok_per_gpu, kv_capacity_tok
+from libra.cost.requests import Array, Requests
+
+MEMORY_EFFICIENCY = 0.7
+"""Share of peak bandwidth that streaming kernels reach: the usual 60-80 % (assumed)."""
+PREFILL_EFFICIENCY = 0.5
+"""Share of peak FLOP/s in prefill chunks: half, since chunks share their step with decoding (assumed)."""
+MOE_EFFICIENCY = 0.25
+"""The same for grouped expert GEMMs, which are small and uneven: half of a dense one's (assumed)."""
+KERNEL_S = 5e-6
+"""Least time of one kernel, launch latency hidden by graphs: a few microseconds (assumed)."""
+KERNELS_PER_LAYER = 10
+"""Norms, projections, rotary, cache write, attention, activation of one decoder layer, counted."""
+STEP_S = 1e-3
+"""Scheduler, sampler and detokeniser per engine step: about a millisecond in Python engines (assumed)."""
+SEQUENCE_S = 10e-6
+"""Their part per running sequence (assumed)."""
+MAX_SEQUENCES = 256
+"""Running sequences of an engine: vLLM's long-standing default."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One rollout instance of `tp` GPUs."""
+
+    cluster: Cluster
+    model: Model
+    tp: int
+
+    @cached_property
+    def capacity_tok(self) -> int:
+        """KV tokens of the whole instance."""
+        return kv_capacity_tok(self.cluster.gpu, self.model, self.tp)
+
+    @cached_property
+    def bytes_s(self) -> float:
+        """Sustained memory bytes/s of *one* GPU; per-GPU bytes are divided by it, and by nothing else."""
+        return self.cluster.gpu.memory_gb_s * 1e9 * MEMORY_EFFICIENCY
+
+    @cached_property
+    def flop_s(self) -> float:
+        """Sustained FLOP/s of the whole instance."""
+        share = MOE_EFFICIENCY if self.model.is_moe else PREFILL_EFFICIENCY
+        return self.cluster.gpu.peak_tflops * 1e12 * share * self.tp
+
+    @cached_property
+    def kv_s_per_tok(self) -> float:
+        """Time to read one context token in one decode step."""
+        return kv_bytes_per_tok_per_gpu(self.model, self.tp) / self.bytes_s
+
+    @cached_property
+    def matmul_params(self) -> int:
+        """Weights that one token is multiplied with: the input embedding is a look-up."""
+        return self.model.num_active_params - (
+            0 if self.model.tied_embeddings else self.model.vocab * self.model.hidden
+        )
+
+    def weight_read_bytes(self, batch: Any) -> Any:
+        """Weight bytes that one step reads over the instance; the experts hit grow with the batch."""
+        model = self.model
+        if not model.is_moe:
+            return self.matmul_params * BYTES_BF16 + 0.0 * batch
+        hit = model.num_experts * (1 - (1 - model.experts_per_tok / model.num_experts) ** batch)
+        extra = model.num_layers * model.expert_params * (hit - model.experts_per_tok)
+        return (self.matmul_params + np.maximum(0.0, extra)) * BYTES_BF16
+
+    def step_s(self, batch: Any) -> Any:
+        """A decode step of `batch` sequences less its KV reads: roofline, all-reduce, kernels, scheduler."""
+        read_s = self.weight_read_bytes(batch) / self.tp / self.bytes_s
+        compute_s = 2 * self.matmul_params * batch / self.flop_s
+        reduce_s = (
+            2 * self.model.num_layers * all_reduce_s(batch * self.model.hidden * BYTES_BF16, self.tp, self.cluster)
+        )
+        kernels_s = self.model.num_layers * KERNELS_PER_LAYER * KERNEL_S
+        return np.maximum(read_s, compute_s) + reduce_s + kernels_s + STEP_S + SEQUENCE_S * batch
+
+    def prefill_s(self, num_tok: Any, pairs: Any) -> Any:
+        """Compute time of `num_tok` prefilled tokens with `pairs` query-key pairs, plus their all-reduces."""
+        model = self.model
+        attention = 4 * model.num_layers * model.num_heads * model.head_dim * pairs
+        flops_s = (2 * self.matmul_params * num_tok + attention) / self.flop_s
+        # Bandwidth only: chunks are long, so the latency floor of each all-reduce is paid by decode steps.
+        one_tok_s = 2 * model.num_layers * _bandwidth_part_s(model.hidden * BYTES_BF16, self.tp, self.cluster)
+        return flops_s + num_tok * one_tok_s
+
+
+def _bandwidth_part_s(num_bytes: float, tp: int, cluster: Cluster) -> float:
+    return float(all_reduce_s(num_bytes, tp, cluster) - all_reduce_s(0.0, tp, cluster))
+
+
+@dataclass(frozen=True)
+class Load:
+    """Sums over a set of requests, and the request that ends last; arrays of one shape, or scalars."""
+
+    num: Any
+    generated_tok: Any
+    traffic_tok: Any
+    prefill_tok: Any
+    prefill_pairs: Any
+    context_tok: Any
+    returned_tok: Any
+    tool_s: Any
+    longest: Any
+    """Index of the point with the largest serial time."""
+
+
+SUMMED = ("generated_tok", "traffic_tok", "prefill_tok", "prefill_pairs", "context_tok", "returned_tok", "tool_s")
+
+
+def serial_parts(engine: Engine, requests: Requests) -> tuple[Array, Array]:
+    """Per point on an idle instance: its own KV and prefill time, and its step count (turns start with a prefill)."""
+    own_s = engine.kv_s_per_tok * requests.traffic_tok + engine.prefill_s(requests.prefill_tok, requests.prefill_pairs)
+    return own_s, requests.generated_tok + requests.num_turns
+
+
+def serial_s(engine: Engine, requests: Requests) -> Array:
+    """Serial bound of each point: every token waits for the one before, and every turn for its tool."""
+    own_s, num_steps = serial_parts(engine, requests)
+    return own_s + num_steps * engine.step_s(1.0) + requests.tool_s
+
+
+def whole_load(engine: Engine, requests: Requests) -> Load:
+    """All points together."""
+    sums = {name: requests.sum(name) for name in SUMMED}
+    return Load(num=requests.batch, longest=int(np.argmax(serial_s(engine, requests))), **sums)
+
+
+def interval_loads(engine: Engine, requests: Requests) -> Load:
+    """Every interval at once by prefix sums: entry [j, i] holds points j to i - 1; entries with i <= j are void."""
+    n = len(requests)
+
+    def between(column: Array) -> Array:
+        running = np.concatenate([[0.0], np.cumsum(requests.weight * column)])
+        return running[None, :] - running[:, None]
+
+    serial = serial_s(engine, requests)
+    longest = np.zeros((n + 1, n + 1), dtype=int)
+    for low in range(n):
+        running = np.maximum.accumulate(serial[low:])
+        longest[low, low + 1 :] = low + np.maximum.accumulate(np.where(serial[low:] >= running, np.arange(n - low), 0))
+    sums = {name: between(getattr(requests, name)) for name in SUMMED}
+    return Load(num=between(np.ones(n)), longest=longest, **sums)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a step's requests reach the engines: all at once, or `live` of them continuously.
+
+    `live_share` is live trajectories per trajectory of the batch; `staleness` counts the versions that a trajectory
+    may span beside its own (None: the step waits for all).
+    """
+
+    live_share: float = 1.0
+    staleness: int | None = None
+
+
+def schedule_of(pipeline: PipelineSpec, batch: int) -> Schedule:
+    """With staleness eta at most `(eta + 1) batch` trajectories are live (AReaL's gate), and never above the cap."""
+    overlapped = pipeline.kind == "async" and pipeline.staleness > 0
+    live = float(batch * (pipeline.staleness + 1 if overlapped else 1))
+    if pipeline.in_flight_cap > 0:
+        live = min(live, float(pipeline.in_flight_cap))
+    return Schedule(live / batch, pipeline.staleness if overlapped else None)
+
+
+def rollout_s(engine: Engine, requests: Requests, load: Load, schedule: Schedule, share: Any = 1.0) -> Any:
+    """Seconds until an instance that takes `share` of the load is through with it; inf where a request is too long.
+
+    `share` below 1 is one of several equal instances behind one bucket. The bound is the larger of the work bound
+    (steps at the achieved batch, KV traffic, prefill) and the serial bound of the longest request, slowed by the
+    others' KV reads and prefills while it decodes.
+    """
+    tiny = 1e-12
+    generated = np.maximum(load.generated_tok * share, tiny)
+    live = np.maximum(load.num * share * schedule.live_share, 1.0)
+    context_tok = np.maximum(load.traffic_tok / np.maximum(load.generated_tok, tiny), 1.0)
+    fitting = np.clip(engine.capacity_tok / context_tok, 1.0, MAX_SEQUENCES)
+    # Live trajectories whose KV does not fit lose it while they wait for their tool and prefill it again. A batch that
+    # starts together holds each request's own mean context; a steady stream is seen weighted by time, the long more.
+    together = schedule.staleness is None
+    held_tok = live * (load.context_tok / np.maximum(load.num, tiny) if together else context_tok)
+    miss = np.maximum(0.0, 1 - engine.capacity_tok / np.maximum(held_tok, 1.0)) * load.returned_tok
+    prefill_s = engine.prefill_s(load.prefill_tok + miss, load.prefill_pairs + miss * context_tok / 2)
+    other_s = share * (engine.kv_s_per_tok * load.traffic_tok + prefill_s)
+
+    own_s, own_steps = (column[load.longest] for column in serial_parts(engine, requests))
+    own_tool_s = requests.tool_s[load.longest]
+    num_steps = np.maximum(own_steps, generated / np.minimum(fitting, live))
+    step_s = engine.step_s(np.clip(generated / num_steps, 1.0, fitting))
+    decode_s = own_s + own_steps * step_s
+    wait_free = decode_s / np.maximum(decode_s + own_tool_s, tiny)
+    last_s = decode_s + own_tool_s + np.maximum(0.0, other_s - own_s) * wait_free
+    if schedule.staleness is None:
+        bound = np.maximum(num_steps * step_s + other_s, last_s)
+    else:
+        full_s = engine.step_s(np.minimum(fitting, live))
+        steady = _steady_s(generated * full_s, other_s, share * load.tool_s, live)
+        saturated = generated / np.minimum(fitting, live) * full_s + other_s
+        bound = np.maximum(np.maximum(steady, saturated), last_s / (schedule.staleness + 1))
+    bound = np.where(requests.upper_tok[load.longest] > engine.capacity_tok, np.inf, bound)
+    return np.where(np.asarray(load.num) > tiny, bound, 0.0)
+
+
+def _steady_s(stepping_s: Any, other_s: Any, tool_s: Any, live: Any) -> Any:
+    """Steady state of `live` trajectories that decode or wait for tools, per batch.
+
+    Little's law gives the decoding ones as `b = live - tool_s / T`, the engine `T = stepping_s / b + other_s`: a
+    quadratic in T, whose larger root has b > 0.
+    """
+    middle = live * other_s + tool_s + stepping_s
+    return (middle + np.sqrt(np.maximum(0.0, middle**2 - 4 * live * tool_s * other_s))) / (2 * live)

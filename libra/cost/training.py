@@ -1,0 +1,132 @@
+"""Training time of one step for a layout: FLOPs at an efficiency, recompute, pipeline bubble, and communication by
+link; never above the peak of the hardware (paper, cost evaluator of section 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from libra.core.hardware import BYTES_BF16, Cluster, Model
+from libra.core.plan import TrainLayout
+from libra.cost.communication import (
+    GB,
+    all_reduce_s,
+    all_to_all_s,
+    gradient_sync_s,
+    link_bytes_s,
+    network_bytes_s,
+)
+from libra.cost.requests import Requests
+
+TRAIN_EFFICIENCY = 0.45
+"""Share of peak FLOP/s in training GEMMs: published model FLOP utilisations of dense models are 40-56 % (assumed)."""
+MOE_TRAIN_EFFICIENCY = 0.22
+"""The same for experts, half of a dense model's: small grouped GEMMs (assumed)."""
+OPTIMIZER_TRAFFIC_BYTES = 30
+"""Adam reads and writes three FP32 states (24), reads a gradient (4) and writes a BF16 weight (2)."""
+OPTIMIZER_BANDWIDTH = 0.7
+"""Share of peak memory bandwidth of a streaming kernel (assumed)."""
+
+
+@dataclass(frozen=True)
+class TrainLoad:
+    """One step's sequences: `num` of them, their tokens, the sum of squared lengths, the longest one."""
+
+    num: float
+    total_tok: float
+    square_tok: float
+    longest_tok: float
+
+
+@dataclass(frozen=True)
+class TrainTime:
+    """Seconds of a step: `work_s` grows with the tokens, `constant_s` (gradients, optimizer) does not.
+
+    `floor_s` is the same FLOPs at peak, below which no correction may bring it. `bubble` is the pipeline's idle share,
+    `comm_ratio` tensor-parallel communication over compute.
+    """
+
+    work_s: float
+    constant_s: float
+    floor_s: float
+    bubble: float
+    comm_ratio: float
+
+    @property
+    def total_s(self) -> float:
+        return self.work_s + self.constant_s
+
+
+def train_load(requests: Requests) -> TrainLoad:
+    """The batch as training sees it."""
+    return TrainLoad(
+        requests.batch, requests.sum("total_tok"), requests.sum("square_tok"), float(requests.total_tok[-1])
+    )
+
+
+def forward_flops(model: Model, num_tok: float, square_tok: float) -> float:
+    """One forward pass; attention is causal, so half of the squared length. The input embedding is a look-up."""
+    embedding = 0 if model.tied_embeddings else model.vocab * model.hidden
+    linear = 2 * (model.num_active_params - embedding) * num_tok
+    return linear + 2 * model.num_layers * model.num_heads * model.head_dim * square_tok
+
+
+def num_passes(layout: TrainLayout) -> int:
+    """Forward equivalents of a GRPO update: forward, backward (two), old log-probabilities, recompute."""
+    return 4 + (1 if layout.recompute else 0)
+
+
+def num_micro_batches(load: TrainLoad, layout: TrainLayout, dp: int) -> int:
+    """Packed micro-batches of one replica; at least one, at most its sequences."""
+    packed = ceil(load.total_tok / (dp * layout.micro_batch_tok))
+    return max(1, min(packed, ceil(load.num / dp)))
+
+
+def train_time(
+    cluster: Cluster, model: Model, layout: TrainLayout, load: TrainLoad, dp: int | None = None
+) -> TrainTime:
+    """Step time of `layout`; `dp` counts joined hybrid replicas too (default: the layout's own)."""
+    dp = dp or layout.dp
+    # The busiest replica has its even share, or the longest sequence when that alone is more.
+    tok = max(load.total_tok / dp, load.longest_tok)
+    square = max(load.square_tok / dp, load.longest_tok**2)
+    flops = num_passes(layout) * forward_flops(model, tok, square)
+    peak = cluster.gpu.peak_tflops * 1e12 * layout.replica_gpus
+    efficiency = MOE_TRAIN_EFFICIENCY if model.is_moe else TRAIN_EFFICIENCY
+    compute_s = flops / (peak * efficiency)
+    tensor_s = _tensor_s(cluster, model, layout, tok)
+    stage_s = compute_s + tensor_s + _expert_s(cluster, model, layout, tok)
+    num_micro = num_micro_batches(load, layout, dp)
+    bubble = (layout.pp - 1) / (layout.pp - 1 + num_micro)
+    work_s = stage_s / (1 - bubble) + _pipeline_s(cluster, model, layout, tok)
+    optimizer_s = OPTIMIZER_TRAFFIC_BYTES * model.num_params / layout.num_gpus
+    optimizer_s /= cluster.gpu.memory_gb_s * GB * OPTIMIZER_BANDWIDTH
+    constant_s = gradient_sync_s(cluster, model, layout, dp) + optimizer_s
+    return TrainTime(work_s, constant_s, flops / peak, bubble, tensor_s / compute_s)
+
+
+def _tensor_s(cluster: Cluster, model: Model, layout: TrainLayout, tok: float) -> float:
+    """Two all-reduces a layer and pass (a reduce-scatter and an all-gather with sequence parallelism cost the same)."""
+    tok_bytes = tok / layout.cp * model.hidden * BYTES_BF16
+    # Backward is two forward equivalents but communicates once.
+    num = 2 * (num_passes(layout) - 1) * model.num_layers / layout.pp
+    return float(num * all_reduce_s(tok_bytes, layout.tp, cluster))
+
+
+def _expert_s(cluster: Cluster, model: Model, layout: TrainLayout, tok: float) -> float:
+    """Dispatch and combine of each MoE layer and pass."""
+    if not model.is_moe:
+        return 0.0
+    rank_bytes = tok / layout.tp * model.hidden * BYTES_BF16 * model.experts_per_tok
+    ranks_per_node = max(1, cluster.gpus_per_node // (layout.tp * layout.pp * layout.cp))
+    num = 2 * (num_passes(layout) - 1) * model.num_layers / layout.pp
+    return num * all_to_all_s(rank_bytes, layout.ep, ranks_per_node, cluster)
+
+
+def _pipeline_s(cluster: Cluster, model: Model, layout: TrainLayout, tok: float) -> float:
+    """Activations between stages, in a node when the replica fits one."""
+    if layout.pp == 1:
+        return 0.0
+    in_node = layout.replica_gpus <= cluster.gpus_per_node
+    rate = link_bytes_s(cluster) if in_node else network_bytes_s(cluster) / cluster.gpus_per_node
+    return (num_passes(layout) - 1) * tok * model.hidden * BYTES_BF16 / layout.tp / rate

@@ -1,0 +1,162 @@
+"""One estimator for candidate plans and for what is there: the same demand, the same correction, the same step.
+
+Planner and gate both ask it, so a candidate and the current allocation are always compared under equal statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from libra.core.errors import CapacityError
+from libra.core.events import RunStart, StepEnd
+from libra.core.hardware import Cluster, Model
+from libra.core.plan import Allocation, Estimate, InstanceSpec, Plan, TrainLayout
+from libra.core.policy import Statistics
+from libra.cost.calibration import Correction, fit_training, moving_factor, observed_rollout_s
+from libra.cost.communication import weight_sync_s
+from libra.cost.memory import engine_bytes_per_gpu, engine_fits, usable_bytes
+from libra.cost.requests import Requests, compress, part
+from libra.cost.rollout import Engine, Schedule, rollout_s, schedule_of, whole_load
+from libra.cost.training import TrainLoad, TrainTime, train_load, train_time
+from libra.planning.layout import RolloutLayout, of_instances
+from libra.planning.topology import GB, tensor_sizes
+
+
+def plan_of(allocation: Allocation) -> Plan | None:
+    """What is there, as a plan; None while there is no training job. Instances that are down do not count."""
+    if allocation.train is None:
+        return None
+    return Plan(
+        train=allocation.train,
+        instances=tuple(
+            InstanceSpec(i.id, i.tp, i.bucket, i.hybrid) for i in allocation.instances if i.state != "down"
+        ),
+        bounds_tok=allocation.bounds_tok,
+        hybrid_training=allocation.hybrid_training,
+        colocated=allocation.colocated,
+    )
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one training step asks for, and how much the estimate has been off."""
+
+    run: RunStart
+    requests: Requests
+    train: TrainLoad
+    schedule: Schedule
+    sync_s: float
+    correction: Correction = field(default_factory=Correction)
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """Prices layouts of one model on one cluster."""
+
+    cluster: Cluster
+    model: Model
+
+    @cached_property
+    def engines(self) -> dict[int, Engine]:
+        """Every instance size that packs into nodes, whether or not the model fits it."""
+        return {tp: Engine(self.cluster, self.model, tp) for tp in tensor_sizes(self.cluster)}
+
+    def rollout_sizes(self, max_context_tok: int) -> tuple[int, ...]:
+        """Sizes that serve the whole context. Raises `CapacityError` when there is none."""
+        gpu = self.cluster.gpu
+        fitting = tuple(tp for tp in self.engines if engine_fits(gpu, self.model, tp, max_context_tok))
+        if fitting:
+            return fitting
+        tp = max(self.engines)
+        needed = engine_bytes_per_gpu(gpu, self.model, tp, max_context_tok) / GB
+        raise CapacityError(
+            f"no rollout instance of {self.model.name} fits: at tensor parallel {tp} weights and one sequence of "
+            f"{max_context_tok} tokens need {needed:.1f} GB a GPU, {usable_bytes(gpu) / GB:.1f} GB of {gpu.name} "
+            "are usable",
+            where="planner",
+            mend="take GPUs with more memory, a smaller model or a shorter context",
+        )
+
+    def demand(self, statistics: Statistics, allocation: Allocation | None) -> Demand:
+        """One step's demand, corrected by the steps that ran on the current allocation."""
+        run = statistics.run
+        requests = compress(statistics.finished, run.batch)
+        measured = [step.sync_s for step in statistics.steps if step.sync_s > 0]
+        colocated = run.pipeline.kind == "colocated"
+        sync_s = float(np.mean(measured)) if measured else weight_sync_s(self.cluster, self.model, colocated=colocated)
+        demand = Demand(run, requests, train_load(requests), schedule_of(run.pipeline, run.batch), sync_s)
+        return replace(demand, correction=self._correction(demand, statistics.steps, allocation))
+
+    def _correction(self, demand: Demand, steps: Sequence[StepEnd], allocation: Allocation | None) -> Correction:
+        """Training learns from every step of the window, rollout only from those since the last change of layout."""
+        expected, measured = [], []
+        for step in steps:
+            if step.train_s > 0 and step.trained_tok > 0:
+                time = self.raw_train(demand, step.train_layout, step.train_dp)
+                expected.append(time.work_s * step.trained_tok / demand.train.total_tok + time.constant_s)
+                measured.append(step.train_s)
+        factor, fixed_s = fit_training(expected, measured) if expected else (1.0, 0.0)
+        current = plan_of(allocation) if allocation else None
+        if allocation is None or current is None or not current.instances:
+            return Correction(train=factor, train_fixed_s=fixed_s)
+        rollout_estimate_s = self.raw_rollout_s(demand, self.serving(current, demand.requests))
+        same = [s for s in steps if (s.train_layout, s.train_dp) == (allocation.train, allocation.train_dp)]
+        seen = [observed_rollout_s(step, demand.run.pipeline.kind) for step in same]
+        ratios = [s / rollout_estimate_s for s in seen if s is not None and rollout_estimate_s > 0]
+        return Correction(moving_factor(ratios), factor, fixed_s)
+
+    def serving(self, plan: Plan, requests: Requests) -> RolloutLayout:
+        """Instances of `plan` that serve rollout in its state, as pools."""
+        lent = set(plan.hybrid_training)
+        return of_instances([i for i in plan.instances if i.hybrid not in lent], plan.bounds_tok, requests)
+
+    def raw_train(self, demand: Demand, layout: TrainLayout, dp: int) -> TrainTime:
+        """Uncorrected."""
+        return train_time(self.cluster, self.model, layout, demand.train, dp)
+
+    def raw_rollout_s(self, demand: Demand, layout: RolloutLayout) -> float:
+        """Uncorrected makespan: the slowest bucket. Inside a bucket requests are shared by speed, not by length."""
+        slowest = 0.0
+        for low, high in sorted({(pool.low, pool.high) for pool in layout.pools}):
+            pools = [pool for pool in layout.pools if (pool.low, pool.high) == (low, high)]
+            if low == high:
+                continue
+            points = part(demand.requests, low, high)
+            loads = {pool.tp: whole_load(self.engines[pool.tp], points) for pool in pools}
+            speeds = {
+                tp: 1 / float(rollout_s(self.engines[tp], points, load, demand.schedule)) for tp, load in loads.items()
+            }
+            total = sum(speeds[pool.tp] * pool.count for pool in pools)
+            for pool in pools if total > 0 else ():
+                share = speeds[pool.tp] / total
+                taken_s = rollout_s(self.engines[pool.tp], points, loads[pool.tp], demand.schedule, share)
+                slowest = max(slowest, float(taken_s))
+            slowest = slowest if total > 0 else float("inf")
+        return slowest if layout.pools else float("inf")
+
+    def train_s(self, demand: Demand, time: TrainTime) -> float:
+        """Corrected, and never faster than the hardware's peak."""
+        corrected = time.total_s * demand.correction.train + demand.correction.train_fixed_s
+        return max(time.floor_s, corrected)
+
+    def rollout_s(self, demand: Demand, layout: RolloutLayout) -> float:
+        """Corrected."""
+        return self.raw_rollout_s(demand, layout) * demand.correction.rollout
+
+    def combine(self, demand: Demand, rollout_time_s: float, train_time_s: float) -> Estimate:
+        """Step time by pipeline: one stage after the other (colocated, or staleness 0), else the slower of the two."""
+        pipeline = demand.run.pipeline
+        serial = pipeline.kind == "colocated" or (pipeline.kind == "async" and pipeline.staleness == 0)
+        busy_s = rollout_time_s + train_time_s if serial else max(rollout_time_s, train_time_s)
+        return Estimate(rollout_time_s, train_time_s, busy_s + demand.sync_s)
+
+    def estimate(self, plan: Plan, demand: Demand) -> Estimate:
+        """Expectation for `plan` in the state that its `hybrid_training` names."""
+        dp = plan.train.dp + len(plan.hybrid_training)
+        train_time_s = self.train_s(demand, self.raw_train(demand, plan.train, dp))
+        rollout_time_s = self.rollout_s(demand, self.serving(plan, demand.requests))
+        return self.combine(demand, rollout_time_s, train_time_s)

@@ -1,0 +1,259 @@
+"""The joint search: training GPUs times training layouts times rollout layouts (paper, Algorithm 1, outer loop).
+
+For each split the decision tree gives training and one dynamic-programming table gives rollout; homogeneous rollout is
+always among the candidates. The plan with the least expected step wins; near-ties prefer homogeneous and what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import ceil
+
+import msgspec
+
+from libra.core.errors import CapacityError, ConfigError
+from libra.core.hardware import Cluster, Model
+from libra.core.plan import Allocation, Estimate, Plan
+from libra.core.policy import Statistics
+from libra.planning.assemble import mark_hybrids, name_instances
+from libra.planning.estimate import Demand, Estimator, plan_of
+from libra.planning.homogeneous import fill, homogeneous_layouts
+from libra.planning.intervals import Table, interval_costs, solve
+from libra.planning.layout import RolloutLayout, bounds_tok, coarsen, merge
+from libra.planning.topology import Leaf, Limits, leaves, no_layout
+
+HETEROGENEOUS_MARGIN = 0.02
+"""A mixed layout must beat the best equal one by this share: it needs right length predictions to pay (assumed)."""
+TIE_SHARE = 0.01
+"""Plans this close are equal: far below what the estimate can tell (assumed)."""
+MAX_SPLITS = 64
+"""Splits that are looked at on very large clusters; the granularity grows to match (assumed)."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A split with its layouts, priced."""
+
+    leaf: Leaf
+    rollout: RolloutLayout
+    rollout_s: float
+    expected: Estimate
+
+
+@dataclass(frozen=True)
+class JointPlanner:
+    """Plans training and rollout together.
+
+    `heterogeneous` allows mixed instance sizes; `hybrid_replicas` marks that many training replicas' worth of rollout
+    GPUs as elastic; `train_gpus` fixes the split; `granularity` is the step of the split in GPUs; `sizes` restricts the
+    instances' tensor-parallel sizes; `colocated` gives both stages all GPUs. A repartition must beat what hybrid moves
+    reach by `min_repartition_share`. What the transition costs is the gate's business.
+    """
+
+    cluster: Cluster
+    model: Model
+    heterogeneous: bool = True
+    hybrid_replicas: int = 0
+    train_gpus: int | None = None
+    granularity: int = 8
+    sizes: tuple[int, ...] | None = None
+    colocated: bool = False
+    min_repartition_share: float = 0.05
+    limits: Limits = field(default_factory=Limits)
+
+    @cached_property
+    def estimator(self) -> Estimator:
+        return Estimator(self.cluster, self.model)
+
+    def plan(self, statistics: Statistics, allocation: Allocation | None) -> Plan:
+        """Best plan for one step of the window's demand. Raises `CapacityError` when nothing fits."""
+        demand = self.estimator.demand(statistics, allocation)
+        current = plan_of(allocation) if allocation else None
+        moved = best_move(self.estimator, demand, current) if current else None
+        fresh = self._repartition(demand, allocation, current)
+        if moved and fresh.expected.step_s > moved.expected.step_s * (1 - self.min_repartition_share):
+            return moved
+        return fresh
+
+    def _repartition(self, demand: Demand, allocation: Allocation | None, current: Plan | None) -> Plan:
+        candidates = list(self._candidates(demand))
+        if not candidates:
+            raise self._nothing(demand)
+        if not self.hybrid_replicas or self._is_colocated(demand):
+            chosen = _choose(candidates, current)
+            return self._assemble(demand, chosen, allocation)
+        return self._with_hybrids(demand, candidates, allocation)
+
+    def _is_colocated(self, demand: Demand) -> bool:
+        return self.colocated or demand.run.pipeline.kind == "colocated"
+
+    def splits(self, demand: Demand) -> tuple[int, ...]:
+        """Training GPU counts to look at."""
+        total = self.cluster.num_gpus
+        if self._is_colocated(demand):
+            return (total,)
+        if self.train_gpus is not None:
+            if not 0 < self.train_gpus < total:
+                raise ConfigError(
+                    "training GPUs must leave some for rollout",
+                    where="JointPlanner.train_gpus",
+                    value=self.train_gpus,
+                    mend=f"choose 1 to {total - 1} of {self.cluster.name}",
+                )
+            return (self.train_gpus,)
+        step = self.granularity if total >= 2 * self.granularity else 1
+        step *= max(1, ceil(total / step / MAX_SPLITS))
+        return tuple(range(step, total, step))
+
+    def _candidates(self, demand: Demand) -> Iterator[Candidate]:
+        context = demand.run.max_context_tok
+        fitting = self.estimator.rollout_sizes(context)
+        sizes = tuple(tp for tp in fitting if self.sizes is None or tp in self.sizes)
+        colocated = self._is_colocated(demand)
+        splits = self.splits(demand)
+        total = self.cluster.num_gpus
+        table = self._table(demand, sizes, total if colocated else total - min(splits)) if sizes else None
+        for num_train in splits:
+            found = self._distinct(
+                leaves(self.cluster, self.model, num_train, demand.train, context, limits=self.limits)
+            )
+            if not found:
+                continue
+            rollouts = self._rollouts(demand, total if colocated else total - num_train, sizes, table)
+            for rollout, rollout_s in rollouts:
+                for leaf in found:
+                    expected = self.estimator.combine(demand, rollout_s, self.estimator.train_s(demand, leaf.time))
+                    yield Candidate(leaf, rollout, rollout_s, expected)
+
+    def _table(self, demand: Demand, sizes: Sequence[int], num_gpus: int) -> Table | None:
+        if not self.heterogeneous:
+            return None
+        engines = {tp: self.estimator.engines[tp] for tp in sizes}
+        return solve(interval_costs(engines, demand.requests, demand.schedule), num_gpus)
+
+    def _distinct(self, found: Sequence[Leaf]) -> Sequence[Leaf]:
+        """The fastest leaf; with a hybrid pool the fastest per replica size, since replicas are what moves."""
+        if not self.hybrid_replicas:
+            return found[:1]
+        per_size: dict[int, Leaf] = {}
+        for leaf in found:
+            # With expert parallelism one replica does not hold all experts, so it cannot come and go.
+            if leaf.layout.ep == 1:
+                per_size.setdefault(leaf.layout.replica_gpus, leaf)
+        return tuple(per_size.values()) or found[:1]
+
+    def _rollouts(
+        self, demand: Demand, num_gpus: int, sizes: Sequence[int], table: Table | None
+    ) -> list[tuple[RolloutLayout, float]]:
+        found = list(homogeneous_layouts(num_gpus, sizes, len(demand.requests)))
+        if table is not None and (intervals := table.intervals(num_gpus)):
+            mixed = coarsen(merge(intervals), demand.requests, demand.run.max_context_tok)
+            mixed = fill(self.estimator, demand, mixed, num_gpus)
+            # Equal instances are a homogeneous layout, which serves one bucket and stands above.
+            if not mixed.is_homogeneous or not found:
+                found.append(mixed)
+        return [(layout, self.estimator.rollout_s(demand, layout)) for layout in found]
+
+    def _assemble(self, demand: Demand, chosen: Candidate, allocation: Allocation | None) -> Plan:
+        bounds = bounds_tok(chosen.rollout, demand.requests, demand.run.max_context_tok)
+        return Plan(
+            train=chosen.leaf.layout,
+            instances=name_instances(chosen.rollout, allocation),
+            bounds_tok=bounds,
+            colocated=self._is_colocated(demand),
+            expected=chosen.expected,
+            note="homogeneous rollout" if chosen.rollout.is_homogeneous else "heterogeneous rollout",
+        )
+
+    def _with_hybrids(self, demand: Demand, candidates: Sequence[Candidate], allocation: Allocation | None) -> Plan:
+        plans: list[Plan] = []
+        for candidate in candidates:
+            base = self._assemble(demand, candidate, allocation)
+            marked = mark_hybrids(base.instances, base.train.replica_gpus, self.hybrid_replicas)
+            plans.extend(hybrid_states(self.estimator, demand, msgspec.structs.replace(base, instances=marked)))
+        most = max(len(plan.hybrid_replicas) for plan in plans)
+        best = _best_state([plan for plan in plans if len(plan.hybrid_replicas) == most])
+        if most == self.hybrid_replicas:
+            return best
+        return msgspec.structs.replace(
+            best, note=f"{best.note}; room for {most} of {self.hybrid_replicas} hybrid replicas"
+        )
+
+    def _nothing(self, demand: Demand) -> CapacityError:
+        """Why there is no candidate: training does not fit any split, or no instance size fits what is left."""
+        run, splits = demand.run, self.splits(demand)
+        total = self.cluster.num_gpus
+        for num_train in splits:
+            if leaves(self.cluster, self.model, num_train, demand.train, run.max_context_tok, limits=self.limits):
+                left = total if self._is_colocated(demand) else total - num_train
+                sizes = self.estimator.rollout_sizes(run.max_context_tok)
+                return CapacityError(
+                    f"no rollout instance of {self.model.name} fits {left} GPUs beside {num_train} for training",
+                    where="planner",
+                    value=self.sizes,
+                    allowed=[f"tensor parallel {tp}" for tp in sizes],
+                    mend="give rollout a multiple of one of the allowed sizes",
+                )
+        return no_layout(self.cluster, self.model, max(splits), run.max_context_tok, max_dp=run.batch)
+
+
+def _choose(candidates: Sequence[Candidate], current: Plan | None) -> Candidate:
+    """Least expected step; homogeneous unless mixed gains enough; among equals what is there."""
+
+    def least(found: Sequence[Candidate]) -> float:
+        return min((c.expected.step_s for c in found), default=float("inf"))
+
+    equal = [c for c in candidates if c.rollout.is_homogeneous]
+    mixed = [c for c in candidates if not c.rollout.is_homogeneous]
+    pool = mixed if least(mixed) < least(equal) * (1 - HETEROGENEOUS_MARGIN) or not equal else equal
+    close = [c for c in pool if c.expected.step_s <= least(pool) * (1 + TIE_SHARE)]
+
+    def is_there(candidate: Candidate) -> bool:
+        if current is None or candidate.leaf.layout != current.train:
+            return False
+        sizes = sorted(pool.tp for pool in candidate.rollout.pools for _ in range(pool.count))
+        return sizes == sorted(i.tp for i in current.instances)
+
+    return min(close, key=lambda c: (not is_there(c), c.expected.step_s, c.expected.rollout_s + c.expected.train_s))
+
+
+def hybrid_states(estimator: Estimator, demand: Demand, plan: Plan) -> tuple[Plan, ...]:
+    """`plan` in every state of its hybrid pool: the first m replicas train, for each m, and the state that it is in."""
+    replicas = plan.hybrid_replicas
+    states = {plan.hybrid_training: None} | {replicas[:m]: None for m in range(len(replicas) + 1)}
+    priced = []
+    for training in states:
+        state = msgspec.structs.replace(plan, hybrid_training=training)
+        priced.append(msgspec.structs.replace(state, expected=estimator.estimate(state, demand)))
+    return tuple(priced)
+
+
+def best_move(estimator: Estimator, demand: Demand, current: Plan) -> Plan | None:
+    """Best plan that hybrid moves alone reach from what is there, staying included; None when nothing serves."""
+    if not current.instances:
+        return None
+    states = hybrid_states(estimator, demand, current)
+    best = min(states, key=lambda plan: plan.expected.step_s)
+    stay = states[0]
+    chosen = stay if stay.expected.step_s <= best.expected.step_s * (1 + TIE_SHARE) else best
+    return msgspec.structs.replace(chosen, note="what is there" if chosen is stay else "hybrid moves only")
+
+
+def _best_state(plans: Sequence[Plan]) -> Plan:
+    """Least expected step, mixed layouts with their margin; among equals the one that can move either way."""
+
+    def is_mixed(plan: Plan) -> bool:
+        return len({i.tp for i in plan.instances}) > 1
+
+    def handicapped_s(plan: Plan) -> float:
+        return plan.expected.step_s / (1 - HETEROGENEOUS_MARGIN if is_mixed(plan) else 1.0)
+
+    best_s = min(handicapped_s(plan) for plan in plans)
+    close = [plan for plan in plans if handicapped_s(plan) <= best_s * (1 + TIE_SHARE)]
+
+    def distance(plan: Plan) -> float:
+        return abs(len(plan.hybrid_training) - len(plan.hybrid_replicas) / 2)
+
+    return min(close, key=lambda plan: (is_mixed(plan), distance(plan), plan.expected.step_s))

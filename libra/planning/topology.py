@@ -1,0 +1,124 @@
+"""Training layouts for a number of GPUs: the decision tree TP -> EP -> PP -> DP (paper, section 2.2 of the planner).
+
+A leaf fits memory, divides what it must divide, and keeps tensor parallelism inside a node. The thresholds on the
+pipeline bubble and on communication prune leaves, but never the last ones that fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from libra.core.errors import CapacityError
+from libra.core.hardware import Cluster, Model
+from libra.core.plan import TrainLayout
+from libra.cost.memory import train_bytes_per_gpu, train_fits, usable_bytes
+from libra.cost.training import TrainLoad, TrainTime, train_time
+
+TENSOR_SIZES = (1, 2, 4, 8)
+"""Tensor-parallel sizes that the paper searches, training and rollout alike."""
+GB = 1e9
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Pruning thresholds; the articles give none, these are the defaults of the authors' later code."""
+
+    max_bubble: float = 0.30
+    max_comm_ratio: float = 0.50
+    max_pp: int = 8
+
+
+class Leaf(msgspec.Struct, frozen=True):
+    """A layout and what it takes."""
+
+    layout: TrainLayout
+    time: TrainTime
+
+
+def tensor_sizes(cluster: Cluster) -> tuple[int, ...]:
+    """Sizes that divide a node. They divide one another too, so any mix that fits in number also packs into nodes."""
+    return tuple(tp for tp in TENSOR_SIZES if cluster.gpus_per_node % tp == 0)
+
+
+def packs_into_nodes(cluster: Cluster, sizes: list[int]) -> bool:
+    """Whether tensor-parallel groups of these sizes have room with none split over two nodes (largest first)."""
+    free = [cluster.gpus_per_node] * cluster.num_nodes
+    for size in sorted(sizes, reverse=True):
+        node = next((i for i, room in enumerate(free) if room >= size), None)
+        if node is None:
+            return False
+        free[node] -= size
+    return True
+
+
+def expert_sizes(model: Model, dp: int) -> Iterator[int]:
+    """Expert-parallel sizes inside `dp` replicas; 1 for a dense model."""
+    yield 1
+    ep = 2
+    while model.is_moe and ep <= dp:
+        if dp % ep == 0 and model.num_experts % ep == 0:
+            yield ep
+        ep *= 2
+
+
+def layouts(
+    cluster: Cluster, model: Model, num_gpus: int, max_context_tok: int, *, max_dp: int, limits: Limits | None = None
+) -> Iterator[TrainLayout]:
+    """Every layout of exactly `num_gpus` GPUs that divides; memory is not looked at.
+
+    A micro-batch must hold the longest sequence. `max_dp` is the batch: a replica needs a sequence to work on.
+    """
+    limits = limits or Limits()
+    for tp in tensor_sizes(cluster):
+        for pp in range(1, limits.max_pp + 1):
+            if num_gpus % (tp * pp) or model.num_layers % pp:
+                continue
+            dp = num_gpus // (tp * pp)
+            if dp > max_dp:
+                continue
+            for ep in expert_sizes(model, dp):
+                yield TrainLayout(tp=tp, dp=dp, pp=pp, ep=ep, micro_batch_tok=max_context_tok)
+
+
+def leaves(
+    cluster: Cluster,
+    model: Model,
+    num_gpus: int,
+    load: TrainLoad,
+    max_context_tok: int,
+    *,
+    limits: Limits | None = None,
+) -> tuple[Leaf, ...]:
+    """Layouts of `num_gpus` GPUs that fit memory, fastest first; empty when there is none."""
+    limits = limits or Limits()
+    max_dp = max(1, round(load.num))
+    fitting = [
+        Leaf(layout, train_time(cluster, model, layout, load))
+        for layout in layouts(cluster, model, num_gpus, max_context_tok, max_dp=max_dp, limits=limits)
+        if train_fits(cluster.gpu, model, layout)
+    ]
+    kept = [x for x in fitting if x.time.bubble <= limits.max_bubble and x.time.comm_ratio <= limits.max_comm_ratio]
+    return tuple(sorted(kept or fitting, key=lambda leaf: leaf.time.total_s))
+
+
+def no_layout(cluster: Cluster, model: Model, num_gpus: int, max_context_tok: int, *, max_dp: int) -> CapacityError:
+    """The error of a model that no layout of `num_gpus` trains: what it needs, and what would fit."""
+
+    def least_bytes(count: int) -> float:
+        found = layouts(cluster, model, count, max_context_tok, max_dp=max_dp)
+        return min((train_bytes_per_gpu(model, layout) for layout in found), default=float("inf"))
+
+    limit = usable_bytes(cluster.gpu)
+    enough = [n for n in range(1, cluster.num_gpus + 1) if least_bytes(n) <= limit]
+    mend = (
+        f"give training {next((n for n in enough if n > num_gpus), enough[-1])} of the cluster's GPUs"
+        if enough
+        else f"take a larger cluster than {cluster.name}, a smaller model or a shorter context"
+    )
+    return CapacityError(
+        f"no training layout of {model.name} on {num_gpus} GPUs fits: the leanest needs "
+        f"{least_bytes(num_gpus) / GB:.1f} GB a GPU, {limit / GB:.1f} GB of {cluster.gpu.name} are usable",
+        where="planner",
+        mend=mend,
+    )
