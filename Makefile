@@ -1,0 +1,74 @@
+# Everything from a fresh clone: `make reproduce` (laptop, no GPU), `make test` (what CI runs). `make help` lists the rest.
+
+# What `make reproduce` runs, in this order. An interrupted run resumes: finished cells are never run again.
+REPRODUCE_STUDIES ?= end_to_end
+REPRODUCE_OPTIONS ?= --backend sim --launcher processes
+# Where cells, figures and the report go.
+STORE ?= runs
+STORE_OPTION ?= --store $(STORE)
+REPORT ?= $(STORE)/report.html
+
+VENV ?= .venv
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+LIBRA = $(VENV)/bin/libra
+PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help reproduce demo figures report test lint dev clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+
+# Exit 1 of `libra run` means that some cells failed: the report shows them, so it is still made.
+reproduce: $(VENV)/.installed-light ## from nothing to the report: install, run the main job, draw figures, write the report
+	@failed=0; \
+	for study in $(REPRODUCE_STUDIES); do \
+	  code=0; $(LIBRA) run $$study $(REPRODUCE_OPTIONS) $(STORE_OPTION) || code=$$?; \
+	  if [ $$code -gt 1 ]; then echo "stopped in study $$study; run it again to resume" >&2; exit $$code; fi; \
+	  if [ $$code -eq 1 ]; then failed=1; fi; \
+	done; \
+	$(LIBRA) figures $(STORE_OPTION) && $(LIBRA) report $(STORE_OPTION) || exit $$?; \
+	echo "report: $(abspath $(REPORT))"; \
+	if [ $$failed -eq 1 ]; then echo "some cells failed; the report lists them" >&2; fi; \
+	exit $$failed
+
+demo: $(VENV)/.installed-light ## the newcomer's first minute: three workloads, five systems, a report
+	@$(LIBRA) demo
+
+figures: $(VENV)/.installed-light ## draw every figure and table from the store
+	@$(LIBRA) figures $(STORE_OPTION)
+
+report: $(VENV)/.installed-light ## write the report from the store
+	@$(LIBRA) report $(STORE_OPTION)
+	@echo "report: $(abspath $(REPORT))"
+
+test: lint ## linters, types, import contracts and every test
+	@$(VENV)/bin/python -m pytest
+
+lint: $(VENV)/.installed-dev ## ruff, mypy and the import contracts
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports --no-logo
+
+dev: $(VENV)/.installed-dev ## install with the development tools
+
+clean: ## remove caches and builds; keeps the virtual environment and every result
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find libra baselines analysis paper_figures experiments tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps say for which pyproject.toml the environment was installed.
+$(VENV)/.installed-light: pyproject.toml | $(VENV)/bin/python
+	@echo "installing the light base into $(VENV) (about a minute)"
+	@$(PIP_INSTALL) -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	@echo "installing the light base and the development tools into $(VENV) (about a minute)"
+	@$(PIP_INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/.installed-light
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "no python3 found; install Python 3.11" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is older than Python 3.11; name a newer one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV)
