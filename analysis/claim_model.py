@@ -58,14 +58,16 @@ UNIT_FACTORS: dict[tuple[str, str], float] = {("share", "%"): 100.0, ("s", "ms")
 Names = Annotated[tuple[str, ...], Field(strict=False)]
 
 
-class _Strict(BaseModel):
+class StrictModel(BaseModel):
+    """Frozen data from TOML: no unknown keys, no silent conversions."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-Model = TypeVar("Model", bound=_Strict)
+Model = TypeVar("Model", bound=StrictModel)
 
 
-class Source(_Strict):
+class Source(StrictModel):
     """Where numbers come from; `unavailable` says, in place of a quotation, why there is none."""
 
     title: str
@@ -73,21 +75,21 @@ class Source(_Strict):
     unavailable: str = ""
 
 
-class ToleranceClass(_Strict):
+class ToleranceClass(StrictModel):
     """Relative tolerance on the effect, and why it is that wide."""
 
     value: Annotated[float, Field(ge=0.0)]
     reason: Annotated[str, Field(min_length=1)]
 
 
-class Selector(_Strict):
+class Selector(StrictModel):
     """Cells of one side of a comparison; `variant` None means the study has one variant of this policy."""
 
     policy: str
     variant: str | None = None
 
 
-class Experiment(_Strict):
+class Experiment(StrictModel):
     """How the store answers a claim. Several workloads: the largest value counts ("up to"). Several `against`: the best
     of them (highest mean) is the denominator."""
 
@@ -114,7 +116,7 @@ class Experiment(_Strict):
         return {"paired_ratio": "x", "paired_increase": "%"}.get(self.statistic, METRIC_UNITS[self.metric])
 
 
-class Claim(_Strict):
+class Claim(StrictModel):
     """One number of the paper. `derived` claims carry the arithmetic that gives them and the claims it uses."""
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
@@ -200,8 +202,8 @@ def load_claims(path: Path | None = None) -> tuple[Claim, ...]:
         raise ConfigError(
             "unknown key", where=str(path), value=key, allowed=allowed, nearest=nearest_match(key, allowed)
         )
-    sources = {name: _build(Source, item, f"{path.name}: source {name}") for name, item in raw["source"].items()}
-    classes = {name: _build(ToleranceClass, item, f"{path.name}: tolerance {name}")
+    sources = {name: build_model(Source, item, f"{path.name}: source {name}") for name, item in raw["source"].items()}
+    classes = {name: build_model(ToleranceClass, item, f"{path.name}: tolerance {name}")
                for name, item in raw["tolerance"].items()}  # fmt: skip
     claims = tuple(_claim(item, sources, classes, path.name) for item in raw.get("claim", []))
     _check_links(claims, path.name)
@@ -212,7 +214,7 @@ def load_sources(path: Path | None = None) -> dict[str, Source]:
     """Sources by tag, for footnotes."""
     path = CLAIMS_FILE if path is None else path
     raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    return {name: _build(Source, item, f"{path.name}: source {name}") for name, item in raw["source"].items()}
+    return {name: build_model(Source, item, f"{path.name}: source {name}") for name, item in raw["source"].items()}
 
 
 def _claim(item: Mapping[str, Any], sources: Mapping[str, Source], classes: Mapping[str, ToleranceClass],
@@ -233,10 +235,11 @@ def _claim(item: Mapping[str, Any], sources: Mapping[str, Source], classes: Mapp
         if not all(stand_ins):
             raise ConfigError("a claim from a source that we have needs its sentence", where=where, mend="add `quote`")
         filled["quote"] = "; ".join(stand_ins)
-    return _build(Claim, filled, where)
+    return build_model(Claim, filled, where)
 
 
-def _build(model: type[Model], item: Mapping[str, Any], where: str) -> Model:
+def build_model(model: type[Model], item: Mapping[str, Any], where: str) -> Model:
+    """`item` as a model. Raises ConfigError naming `where`, the field, and the nearest known key."""
     try:
         return model.model_validate(item)
     except ValidationError as error:
