@@ -2,15 +2,17 @@
 
 # What `make reproduce` runs, in this order. An interrupted run resumes: finished cells are never run again.
 REPRODUCE_STUDIES ?= end_to_end
-REPRODUCE_OPTIONS ?= --backend sim --launcher processes
+REPRODUCE_OPTIONS ?= --launcher processes
 # Where cells, figures and the report go.
 STORE ?= runs
-STORE_OPTION ?= --store $(STORE)
-REPORT ?= $(STORE)/report.html
+FIGURES ?= figures
+REPORT ?= report
 
 VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 LIBRA = $(VENV)/bin/libra
+DRAW = $(LIBRA) figures --store $(STORE) --out $(FIGURES)
+WRITE = $(LIBRA) report --store $(STORE) --out $(REPORT)
 PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -23,24 +25,24 @@ help: ## list the targets
 reproduce: $(VENV)/.installed-light ## from nothing to the report: install, run the main job, draw figures, write the report
 	@failed=0; \
 	for study in $(REPRODUCE_STUDIES); do \
-	  code=0; $(LIBRA) run $$study $(REPRODUCE_OPTIONS) $(STORE_OPTION) || code=$$?; \
+	  code=0; $(LIBRA) run $$study $(REPRODUCE_OPTIONS) --store $(STORE) || code=$$?; \
 	  if [ $$code -gt 1 ]; then echo "stopped in study $$study; run it again to resume" >&2; exit $$code; fi; \
 	  if [ $$code -eq 1 ]; then failed=1; fi; \
 	done; \
-	$(LIBRA) figures $(STORE_OPTION) && $(LIBRA) report $(STORE_OPTION) || exit $$?; \
-	echo "report: $(abspath $(REPORT))"; \
+	$(DRAW) && $(WRITE) || exit $$?; \
+	echo "report: $(abspath $(REPORT))/report.html"; \
 	if [ $$failed -eq 1 ]; then echo "some cells failed; the report lists them" >&2; fi; \
 	exit $$failed
 
 demo: $(VENV)/.installed-light ## the newcomer's first minute: three workloads, five systems, a report
-	@$(LIBRA) demo
+	@$(LIBRA) demo --store $(STORE)
 
 figures: $(VENV)/.installed-light ## draw every figure and table from the store
-	@$(LIBRA) figures $(STORE_OPTION)
+	@$(DRAW)
 
 report: $(VENV)/.installed-light ## write the report from the store
-	@$(LIBRA) report $(STORE_OPTION)
-	@echo "report: $(abspath $(REPORT))"
+	@$(WRITE)
+	@echo "report: $(abspath $(REPORT))/report.html"
 
 test: lint ## linters, types, import contracts and every test
 	@$(VENV)/bin/python -m pytest
