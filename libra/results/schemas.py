@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from libra.core.events import PipelineSpec
+
 SCHEMA_VERSION = 1
 """Raise it when a column changes its meaning; readers refuse other versions."""
 
@@ -104,3 +106,18 @@ class EventCounts(msgspec.Struct, frozen=True):
 
     num_events: int
     num_commands: int
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """Bucket bounds in force from `t_s` on; `bounds_tok[b]` is the largest total length of bucket b."""
+
+    t_s: float
+    bounds_tok: tuple[int, ...]
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What a run really had: GPUs of the cluster, pipeline after the policy's own wish, bounds over time."""
+
+    num_gpus: int
+    pipeline: PipelineSpec
+    bounds: tuple[Bounds, ...] = ()
