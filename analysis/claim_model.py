@@ -14,43 +14,30 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from libra.core.errors import ConfigError, nearest_match
+from libra.results.glossary import METRICS
 
 CLAIMS_FILE = Path(__file__).resolve().parent.parent / "paper_figures" / "claims.toml"
 
 Judge = Literal["sim", "live", "live-48gpu", "none"]
 Statistic = Literal["mean", "paired_ratio", "paired_increase", "paired_difference"]
 
-METRIC_UNITS: dict[str, str] = {
-    **{
-        f"{numerator}_tok_per_s{denominator}": "token/s"
-        for numerator in ("generated", "trajectory", "trained")
-        for denominator in ("", "_per_gpu")
-    },
-    "routing_accuracy": "share",
-    "migrated_token_ratio": "share",
-    "tail_share_top10": "share",
-    "mape": "share",
+METRIC_UNITS: dict[str, str] = {metric.name: metric.unit for metric in METRICS.values()} | {
+    "speedup": "x",
     "rollout_growth_1k_32k": "x",
     "train_growth_1k_32k": "x",
     "length_spread": "x",
-    "speedup": "x",
-    "mean_length_tok": "token",
+    "mape": "share",
+    "transition_of_step": "share",
+    "hours": "h",
+    "time_to_reward_h": "h",
+    "seconds": "s",
     "tokens": "token",
     "tokens_per_step": "token",
     "kv_bytes_per_token": "KiB/token",
     "kv_bytes": "GB",
     "bandwidth": "GB/s",
-    "steps": "step",
-    "lines_of_code": "line",
-    "hours": "h",
-    "time_to_reward_h": "h",
-    "seconds": "s",
-    "step_s": "s",
-    "rollout_s": "s",
-    "train_s": "s",
-    "transition_share": "share",
 }
-"""Unit in which the store holds each metric that a claim may name."""
+"""What a claim may be about: the glossary of the store, and quantities that the paper reports beyond it."""
 
 UNIT_FACTORS: dict[tuple[str, str], float] = {("share", "%"): 100.0, ("s", "ms"): 1e3, ("s", "h"): 1.0 / 3600.0}
 """Factor from a measured unit to a claimed one; equal units need none."""
@@ -98,12 +85,16 @@ class Experiment(StrictModel):
     metric: str
     statistic: Statistic
     cells: Selector
+    divide_by: Annotated[float, Field(gt=0.0)] = 1.0
+    """GPUs of the pool, where a claim is read as the throughput of one of them."""
     against: Annotated[tuple[Selector, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")
     def _comparison_has_two_sides(self) -> Experiment:
         if (self.statistic == "mean") == bool(self.against):
             raise ValueError("`against` is needed by every statistic but `mean`, which takes none")
+        if self.divide_by != 1.0 and self.statistic != "mean":
+            raise ValueError("`divide_by` goes with the statistic `mean`")
         if self.metric not in METRIC_UNITS:
             raise ValueError(
                 f"unknown metric {self.metric!r}; did you mean {nearest_match(self.metric, METRIC_UNITS)!r}?"

@@ -181,7 +181,8 @@ def _measure_one(experiment: Experiment, workload: str, table: pd.DataFrame) -> 
         return "; ".join(gaps)
     notes = [workload] if len(experiment.workloads) > 1 else []
     if not sides:
-        return _measurement(mean_interval(ours), experiment.unit, notes)
+        each = {seed: value / experiment.divide_by for seed, value in ours.items()}
+        return _measurement(mean_interval(each), experiment.unit, notes)
     means = {side: math.fsum(seeds.values()) / len(seeds) for side, seeds in sides.items() if isinstance(seeds, dict)}
     chosen = max(means, key=lambda side: means[side])
     if len(sides) > 1:
