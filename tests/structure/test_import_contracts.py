@@ -11,6 +11,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import grimp
 import pytest
 
 PACKAGES = ("libra", "baselines", "analysis", "paper_figures", "experiments")
@@ -98,6 +99,14 @@ def test_a_planted_violation_breaks_its_contract(copy: Path, contract: str, file
 
 def test_every_contract_has_a_planted_violation(project_root: Path) -> None:
     assert {contract["id"] for contract in contracts(project_root)} == set(VIOLATIONS)
+
+
+def test_no_part_of_the_truth_knows_the_estimate() -> None:
+    """`estimate-and-truth` names the truth's front door; what stands beside it as truth_*.py is held here."""
+    graph = grimp.build_graph("libra", cache_dir=None)
+    for module in graph.modules:
+        if module.startswith("libra.backends.sim.truth"):
+            assert graph.find_shortest_chains(importer=module, imported="libra.cost", as_packages=True) == set()
 
 
 def test_every_room_of_libra_is_closed_or_open_to_readers(project_root: Path) -> None:
