@@ -24,9 +24,9 @@ class Requests:
     """Points sorted by total length, each standing for `weight` equal requests; all arrays are of shape [n].
 
     `traffic_tok` is the sum over decode steps of the context read (additive over requests), `prefill_tok` what is
-    prefilled when the prefix stays cached, `prefill_pairs` the query-key pairs of that, `context_tok` the context held
-    on average over its decode steps, `returned_tok` the sum of contexts at tool returns, `num_turns` turns. `upper_tok` is the longest total of the point, `square_tok` the mean
-    squared total.
+    prefilled when the prefix stays cached, `prefill_pairs` the query-key pairs of that, `context_tok` the context
+    held on average over the decode steps, `returned_tok` the sum of contexts at tool returns. `upper_tok` is the
+    longest total of the point, `square_tok` the mean squared total.
     """
 
     weight: Array

@@ -196,7 +196,7 @@ class JointPlanner:
                     allowed=[f"tensor parallel {tp}" for tp in sizes],
                     mend="give rollout a multiple of one of the allowed sizes",
                 )
-        return no_layout(self.cluster, self.model, max(splits), run.max_context_tok, max_dp=run.batch)
+        return no_layout(self.cluster, self.model, max(splits), run.max_context_tok)
 
 
 def _choose(candidates: Sequence[Candidate], current: Plan | None) -> Candidate:

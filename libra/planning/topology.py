@@ -63,11 +63,11 @@ def expert_sizes(model: Model, dp: int) -> Iterator[int]:
 
 
 def layouts(
-    cluster: Cluster, model: Model, num_gpus: int, max_context_tok: int, *, max_dp: int, limits: Limits | None = None
+    cluster: Cluster, model: Model, num_gpus: int, max_context_tok: int, *, limits: Limits | None = None
 ) -> Iterator[TrainLayout]:
     """Every layout of exactly `num_gpus` GPUs that divides; memory is not looked at.
 
-    A micro-batch must hold the longest sequence. `max_dp` is the batch: a replica needs a sequence to work on.
+    A micro-batch must hold the longest sequence.
     """
     limits = limits or Limits()
     for tp in tensor_sizes(cluster):
@@ -75,8 +75,6 @@ def layouts(
             if num_gpus % (tp * pp) or model.num_layers % pp:
                 continue
             dp = num_gpus // (tp * pp)
-            if dp > max_dp:
-                continue
             for ep in expert_sizes(model, dp):
                 yield TrainLayout(tp=tp, dp=dp, pp=pp, ep=ep, micro_batch_tok=max_context_tok)
 
@@ -90,23 +88,26 @@ def leaves(
     *,
     limits: Limits | None = None,
 ) -> tuple[Leaf, ...]:
-    """Layouts of `num_gpus` GPUs that fit memory, fastest first; empty when there is none."""
+    """Layouts of `num_gpus` GPUs that fit memory, fastest first; empty when there is none.
+
+    Layouts with more replicas than trajectories, which leave some idle, are taken only when there is no other.
+    """
     limits = limits or Limits()
-    max_dp = max(1, round(load.num))
     fitting = [
         Leaf(layout, train_time(cluster, model, layout, load))
-        for layout in layouts(cluster, model, num_gpus, max_context_tok, max_dp=max_dp, limits=limits)
+        for layout in layouts(cluster, model, num_gpus, max_context_tok, limits=limits)
         if train_fits(cluster.gpu, model, layout)
     ]
-    kept = [x for x in fitting if x.time.bubble <= limits.max_bubble and x.time.comm_ratio <= limits.max_comm_ratio]
-    return tuple(sorted(kept or fitting, key=lambda leaf: leaf.time.total_s))
+    busy = [x for x in fitting if x.layout.dp <= round(load.num)] or fitting
+    kept = [x for x in busy if x.time.bubble <= limits.max_bubble and x.time.comm_ratio <= limits.max_comm_ratio]
+    return tuple(sorted(kept or busy, key=lambda leaf: leaf.time.total_s))
 
 
-def no_layout(cluster: Cluster, model: Model, num_gpus: int, max_context_tok: int, *, max_dp: int) -> CapacityError:
+def no_layout(cluster: Cluster, model: Model, num_gpus: int, max_context_tok: int) -> CapacityError:
     """The error of a model that no layout of `num_gpus` trains: what it needs, and what would fit."""
 
     def least_bytes(count: int) -> float:
-        found = layouts(cluster, model, count, max_context_tok, max_dp=max_dp)
+        found = layouts(cluster, model, count, max_context_tok)
         return min((train_bytes_per_gpu(model, layout) for layout in found), default=float("inf"))
 
     limit = usable_bytes(cluster.gpu)

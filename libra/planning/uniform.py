@@ -41,11 +41,11 @@ def train_layout(
     run = statistics.run
     found = [
         layout
-        for layout in layouts(cluster, model, num_gpus, run.max_context_tok, max_dp=run.batch)
+        for layout in layouts(cluster, model, num_gpus, run.max_context_tok)
         if layout.ep == 1 and train_fits(cluster.gpu, model, layout) and tp in (None, layout.tp)
     ]
     if not found:
-        raise no_layout(cluster, model, num_gpus, run.max_context_tok, max_dp=run.batch)
+        raise no_layout(cluster, model, num_gpus, run.max_context_tok)
     return min(found, key=lambda layout: (layout.pp, layout.tp))
 
 

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from libra.clusters import load_cluster
+from libra.core.events import PipelineSpec
+from libra.core.policy import Finished
+from libra.cost.requests import compress, part
+from libra.cost.rollout import Engine, Schedule, interval_loads, rollout_s, schedule_of, serial_s, whole_load
+from libra.models import load_model
+
+CLUSTER = load_cluster("a800x48")
+Q14 = load_model("qwen3-14b")
+MOE = load_model("qwen3-30b-a3b")
+TOGETHER = Schedule()
+
+
+def engine(tp: int, model=Q14) -> Engine:
+    return Engine(CLUSTER, model, tp)
+
+
+def seconds(tp: int, *finished: Finished, schedule: Schedule = TOGETHER, share: float = 1.0) -> float:
+    requests = compress(finished, len(finished))
+    return float(rollout_s(engine(tp), requests, whole_load(engine(tp), requests), schedule, share))
+
+
+@pytest.mark.parametrize("batch", [1.0, 16.0, 256.0])
+def test_fault_1_doubling_tp_at_most_halves_a_decode_step(batch: float) -> None:
+    steps = [float(engine(tp).step_s(batch)) for tp in (1, 2, 4, 8)]
+    for one, two in pairwise(steps):
+        assert one / 2 < two < one
+    assert engine(8).kv_s_per_tok == pytest.approx(engine(1).kv_s_per_tok / 8)
+
+
+def test_fault_1_tp8_is_bounded_by_latency_and_overheads() -> None:
+    """40 layers x 2 all-reduces and 40 x 10 kernels do not shrink with TP; weights do."""
+    floor = 80 * 10e-6 + 400 * 5e-6 + 1e-3
+    read = engine(8).weight_read_bytes(1.0) / 8 / (2039e9 * 0.7)
+    assert floor + read < engine(8).step_s(1.0) < (floor + read) * 1.01
+
+
+def test_fault_4_one_long_request_costs_its_own_decode_time() -> None:
+    """30,000 tokens at the floor of the datasheet: reading the weights at full bandwidth takes longer than 400 s."""
+    request = Finished(0, 30_000, 0, 1, 0.0)
+    unbeatable = 30_000 * engine(1).matmul_params * 2 / 2039e9
+    assert unbeatable > 400
+    assert seconds(1, request) > unbeatable
+    requests = compress((request,), 1)
+    assert seconds(1, request) == pytest.approx(float(serial_s(engine(1), requests)[0]), rel=1e-3)
+    # Beside 31 short ones it still takes at least that long.
+    assert seconds(1, request, *[Finished(0, 100, 0, 1, 0.0)] * 31) > unbeatable
+
+
+def test_tools_count_in_series_for_their_own_request() -> None:
+    plain, slow = Finished(0, 1000, 0, 5, 0.0), Finished(0, 1000, 0, 5, 60.0)
+    assert seconds(8, slow) == pytest.approx(seconds(8, plain) + 60.0)
+
+
+def test_fault_3_mixing_long_and_short_is_not_rewarded() -> None:
+    """Additive traffic: the KV time of a set is the sum of its parts, however they are mixed."""
+    mixed = compress((Finished(0, 1000, 0, 1, 0.0), Finished(0, 9000, 0, 1, 0.0)), 2)
+    parts = [part(mixed, 0, 1), part(mixed, 1, 2)]
+    assert mixed.sum("traffic_tok") == sum(p.sum("traffic_tok") for p in parts)
+
+
+def test_concurrency_is_limited_by_the_kv_cache() -> None:
+    """64 requests of 30,000 tokens: one TP1 instance holds about a quarter of their cache at a time."""
+    requests = [Finished(0, 30_000, 0, 1, 0.0)] * 64
+    capacity = engine(1).capacity_tok
+    least_steps = 64 * 30_000**2 / 2 / capacity
+    assert least_steps > 2 * 30_000
+    assert seconds(1, *requests) > least_steps * float(engine(1).step_s(1.0))
+
+
+def test_fault_8_a_request_above_the_capacity_is_never_served() -> None:
+    assert seconds(1, Finished(0, 400_000, 0, 1, 0.0)) == np.inf
+    assert np.isfinite(seconds(8, Finished(0, 400_000, 0, 1, 0.0)))
+
+
+def test_more_experts_are_read_at_larger_batches() -> None:
+    moe = engine(1, MOE)
+    one, many = moe.weight_read_bytes(1.0), moe.weight_read_bytes(64.0)
+    assert one == pytest.approx(2 * moe.matmul_params)
+    hit = 128 * (1 - (1 - 8 / 128) ** 64)
+    assert many == pytest.approx(2 * (moe.matmul_params + 48 * MOE.expert_params * (hit - 8)))
+    assert moe.weight_read_bytes(1e6) <= MOE.weight_bytes
+
+
+@pytest.mark.parametrize("schedule", [TOGETHER, Schedule(2.0, 1)])
+def test_interval_costs_equal_each_interval_on_its_own(schedule: Schedule) -> None:
+    rng = np.random.default_rng(3)
+    finished = [
+        Finished(50, int(g), int(g) // 2, 3, float(t))
+        for g, t in zip(rng.integers(1, 9000, 9), rng.uniform(0, 200, 9), strict=True)
+    ]
+    requests = compress(finished, 9)
+    costs = rollout_s(engine(2), requests, interval_loads(engine(2), requests), schedule)
+    for low in range(9):
+        for high in range(low + 1, 10):
+            alone = part(requests, low, high)
+            expected = rollout_s(engine(2), alone, whole_load(engine(2), alone), schedule)
+            assert costs[low, high] == pytest.approx(float(expected))
+
+
+def test_two_equal_instances_behind_one_bucket_share_the_load() -> None:
+    many = [Finished(0, 2000, 0, 1, 0.0)] * 400
+    assert seconds(2, *many, share=0.5) < 0.75 * seconds(2, *many)
+    one = Finished(0, 2000, 0, 1, 0.0)
+    assert seconds(2, one, share=0.5) == pytest.approx(seconds(2, one))
+
+
+def test_schedule_counts_live_trajectories_as_the_gate_does() -> None:
+    assert schedule_of(PipelineSpec("barrier"), 32) == Schedule(1.0, None)
+    assert schedule_of(PipelineSpec("async", 4), 32) == Schedule(5.0, 4)
+    assert schedule_of(PipelineSpec("async", 4, 16), 32) == Schedule(0.5, 4)
+    assert schedule_of(PipelineSpec("async", 0), 32) == Schedule(1.0, None)
+
+
+def test_fewer_in_flight_take_longer() -> None:
+    requests = [Finished(100, 3000, 500, 4, 30.0)] * 64
+    times = [seconds(2, *requests, schedule=Schedule(live, 4)) for live in (5.0, 1.0, 0.5, 0.25)]
+    assert times == sorted(times)
+    assert times[-1] > 3 * times[0]
+    assert seconds(2, *requests, schedule=Schedule(0.25)) > seconds(2, *requests)

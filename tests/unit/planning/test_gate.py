@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from libra.core.hardware import Cluster, Model
+from libra.core.plan import Estimate, InstanceSpec, Plan, TrainLayout
+from libra.planning.estimate import Estimator
+from libra.planning.gate import AcceptChange, HorizonGate
+from libra.planning.search import JointPlanner
+
+CORE = TrainLayout(tp=4, dp=4)
+
+
+@pytest.fixture
+def there() -> Plan:
+    instances = tuple(InstanceSpec(i, 4, hybrid=i if i < 2 else None) for i in range(8))
+    return Plan(CORE, instances, (40960,))
+
+
+@pytest.fixture
+def gate(cluster: Cluster, model: Model) -> HorizonGate:
+    return HorizonGate(Estimator(cluster, model), horizon_steps=20, switch_s=15, repartition_s=120, cooldown_steps=5)
+
+
+def promising(plan: Plan, step_s: float, **changes) -> Plan:
+    return msgspec.structs.replace(plan, expected=Estimate(step_s=step_s), **changes)
+
+
+def now_s(gate: HorizonGate, plan: Plan, asked, applied) -> float:
+    there = applied(plan)
+    return gate.estimator.estimate(plan, gate.estimator.demand(asked, there)).step_s
+
+
+def test_transitions_are_priced_by_what_changes(gate: HorizonGate, there: Plan) -> None:
+    assert gate.transition_s(there, there) == 0
+    assert gate.transition_s(msgspec.structs.replace(there, hybrid_training=(0,)), there) == 15
+    assert gate.transition_s(msgspec.structs.replace(there, train=TrainLayout(tp=8, dp=2)), there) == 120
+    halves = (*there.instances[:4], *(InstanceSpec(100 + i, 8) for i in range(2)))
+    assert gate.transition_s(msgspec.structs.replace(there, instances=halves), there) == 60
+    rebound = msgspec.structs.replace(there, bounds_tok=(9000, 40960))
+    assert gate.transition_s(rebound, there) == 0
+
+
+def test_fault_11_gain_is_taken_over_the_horizon(gate: HorizonGate, there: Plan, statistics, applied) -> None:
+    """A gain of 10 % of a step is less than the cost of a repartition, but 20 steps of it are not."""
+    asked = statistics()
+    current_s = now_s(gate, there, asked, applied)
+    better = promising(there, current_s * 0.9, train=TrainLayout(tp=8, dp=2))
+    assert 0.1 * current_s < gate.repartition_s < 20 * 0.1 * current_s
+    assert gate.accepts(better, asked, applied(there))
+
+
+def test_the_horizon_ends_with_the_run(gate: HorizonGate, there: Plan, statistics, applied, step_end) -> None:
+    asked = statistics(num_steps=500)
+    current_s = now_s(gate, there, asked, applied)
+    better = promising(there, current_s * 0.9, train=TrainLayout(tp=8, dp=2))
+    last = step_end(498, 0.0, 0.0, CORE)
+    assert not gate.accepts(better, msgspec.structs.replace(asked, steps=(last,)), applied(there))
+    move = promising(there, current_s * 0.9, hybrid_training=(0,))
+    assert gate.accepts(move, msgspec.structs.replace(asked, steps=(last,)), applied(there))
+
+
+def test_fault_11_small_gains_are_refused(gate: HorizonGate, there: Plan, statistics, applied) -> None:
+    current_s = now_s(gate, there, statistics(), applied)
+    assert not gate.accepts(promising(there, current_s * 0.96, hybrid_training=(0,)), statistics(), applied(there))
+    assert not gate.accepts(promising(there, current_s * 1.2, hybrid_training=(0,)), statistics(), applied(there))
+
+
+def test_nothing_to_change_is_not_accepted(gate: HorizonGate, there: Plan, statistics, applied) -> None:
+    assert not gate.accepts(promising(there, 1.0), statistics(), applied(there))
+
+
+def test_fault_11_after_a_change_there_is_a_cool_down(
+    gate: HorizonGate, there: Plan, statistics, applied, step_end
+) -> None:
+    def accepts(step: int) -> bool:
+        asked = statistics(steps=(step_end(step, 0.0, 0.0, CORE),))
+        return gate.accepts(promising(there, 1.0, hybrid_training=(0,)), asked, applied(there))
+
+    assert [step for step in range(10, 24) if accepts(step)] == [10, 15, 20]
+
+
+@pytest.mark.parametrize("direction", ["toward training", "toward rollout"])
+def test_fault_11_both_directions_trigger(cluster: Cluster, model: Model, statistics, applied, direction: str) -> None:
+    planner = JointPlanner(cluster, model, hybrid_replicas=4, min_repartition_share=0.5)
+    gate = HorizonGate(planner.estimator, horizon_steps=50, switch_s=15)
+    common = {"sigma": 0.5, "tool_s": 0.0, "kind": "async", "staleness": 4}
+    short, long = (statistics(512, mean_tok=tok, **common) for tok in (1500.0, 20000.0))
+    first, then = (long, short) if direction == "toward training" else (short, long)
+    there = planner.plan(first, None)
+    candidate = planner.plan(then, applied(there))
+    assert candidate.hybrid_training != there.hybrid_training
+    assert gate.accepts(candidate, then, applied(there))
+
+
+def test_fault_11_a_steady_workload_does_not_oscillate(cluster: Cluster, model: Model, statistics, applied) -> None:
+    """Eight draws of one workload: after the first plan nothing is accepted."""
+    planner = JointPlanner(cluster, model, hybrid_replicas=2)
+    gate = HorizonGate(planner.estimator)
+    there = planner.plan(statistics(256, seed=100), None)
+    for seed in range(8):
+        drawn = statistics(256, seed=seed)
+        assert not gate.accepts(planner.plan(drawn, applied(there)), drawn, applied(there))
+
+
+def test_accept_change_lets_everything_but_standstill_pass(there: Plan, statistics, applied) -> None:
+    assert not AcceptChange().accepts(there, statistics(), applied(there))
+    assert AcceptChange().accepts(msgspec.structs.replace(there, hybrid_training=(1,)), statistics(), applied(there))
+    assert AcceptChange().accepts(
+        msgspec.structs.replace(there, train=TrainLayout(tp=8, dp=2)), statistics(), applied(there)
+    )
