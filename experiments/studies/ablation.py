@@ -20,4 +20,4 @@ def cells(args: StudyArgs) -> Iterator[Cell]:
     yield from grid("ablation", args, (*CHAIN, *PATTERN), workloads=("r2e-gym",))
 
 
-STUDY = StudySpec("ablation", "Libra part by part on R2E-Gym, with the authors' pattern beside it", cells, ("ablation",))
+STUDY = StudySpec("ablation", "Libra part by part on R2E-Gym, the authors' pattern beside it", cells, ("ablation",))

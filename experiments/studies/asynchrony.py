@@ -1,4 +1,4 @@
-"""The other consistent reading of the paper's numbers: asynchronous pipelines with bounded staleness and few in flight."""
+"""The other consistent reading of the paper's numbers: asynchronous, staleness bounded, few trajectories in flight."""
 
 from __future__ import annotations
 
@@ -21,5 +21,9 @@ def cells(args: StudyArgs) -> Iterator[Cell]:
 
 
 STUDY = StudySpec(
-    "asynchrony", "asynchronous pipelines: staleness 1, 4, and 4 with 16 in flight", cells, ("asynchrony",), num_steps=25
+    "asynchrony",
+    "asynchronous pipelines: staleness 1, 4, and 4 with 16 in flight",
+    cells,
+    ("asynchrony",),
+    num_steps=25,
 )

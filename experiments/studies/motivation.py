@@ -1,7 +1,8 @@
 """Why rollout is the problem: growth of rollout and training time with length, and tensor parallelism by length.
 
-Growth runs batches of 16, 128 and 512 equal trajectories on 16 training and 32 rollout GPUs, because the paper does not give its
-batch and the growth of both stages depends on it. The TP study gives 8 GPUs to rollout, batch 512, like the paper's.
+Growth runs batches of 16, 128 and 512 equal trajectories on 16 training and 32 rollout GPUs, because the paper does
+not give its batch and the growth of both stages depends on it. The TP study gives 8 GPUs to rollout, batch 512, as the
+paper does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Routers on the authors' heterogeneous layout (the paper's routing table is on Search-R1; R2E-Gym stands beside it)."""
+"""Routers on the authors' heterogeneous layout: Search-R1 as in the paper's routing table, R2E-Gym beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the main comparison moves with what the paper leaves open: tool time, base TP, network, failures that lengthen."""
+"""How the main comparison moves with what the paper leaves open: tool time, network, failures that lengthen."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def cells(args: StudyArgs) -> Iterator[Cell]:
         raise ConfigError(
             "no imported trace",
             where="study traces",
-            mend="`libra import FORMAT FILE... --out runs/traces/NAME.jsonl.gz`, then run again; or name files: --trace FILE",
+            mend="`libra import FORMAT FILE... --out traces/NAME.jsonl.gz`, or name files: --trace FILE",
         )
     workloads = tuple(f"trace:{path}" for path in args.traces)
     limits = ({"workload.over_limit": "truncate"},)

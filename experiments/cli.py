@@ -1,0 +1,202 @@
+"""The `libra` command: verbs and their options; what they do is imported only when they are called."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="libra",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Bench for resource management in agentic RL post-training: Libra beside its rivals, on a simulated cluster.",
+)
+
+EXIT_INTERRUPTED = 130
+
+
+class Launcher(StrEnum):
+    inline = "inline"
+    processes = "processes"
+
+
+class Kind(StrEnum):
+    policy = "policy"
+    workload = "workload"
+    study = "study"
+    cluster = "cluster"
+    model = "model"
+    importer = "importer"
+    metric = "metric"
+
+
+StoreOption = Annotated[Path, typer.Option("--store", help="Folder of results.", envvar=None)]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+PluginOption = Annotated[
+    list[Path] | None, typer.Option("--plugin", help="A .py file or a folder with your own policies or workloads.")
+]
+CellArgument = Annotated[str, typer.Argument(help="Cell id, or the first digits of it (see `libra status`).")]
+STORE = Path("runs")
+
+
+@app.command(rich_help_panel="Run")
+def demo(
+    store: StoreOption = STORE,
+    workers: Annotated[int, typer.Option(help="Processes; 0 takes one a core.")] = 0,
+) -> None:
+    """Three workloads through five systems, short, to a report: the first minute."""
+    from experiments.commands import runs
+
+    runs.demo(store, workers)
+
+
+@app.command(rich_help_panel="Run")
+def run(
+    study: Annotated[str, typer.Argument(help="Study (see `libra list study`).")],
+    store: StoreOption = STORE,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Paired seeds; default is the study's.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Training steps a run, spread over the whole drift.")] = None,
+    only: Annotated[str, typer.Option(help="Selector, e.g. 'policy=libra,workload=r2e-gym,seed<3'.")] = "",
+    trace: Annotated[list[Path] | None, typer.Option(help="Canonical trace for study `traces`; repeatable.")] = None,
+    launcher: Annotated[Launcher, typer.Option(help="How cells are run.")] = Launcher.processes,
+    workers: Annotated[int, typer.Option(help="Processes; 0 takes one a core.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the cells and stop.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")] = False,
+    plugin: PluginOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Run a study's cells; done ones are skipped, so an interrupted study resumes."""
+    from experiments.commands import runs
+
+    runs.run(
+        runs.Request(study, store, seeds, steps, only, tuple(trace or ()), tuple(plugin or ())),
+        launcher.value,
+        workers,
+        dry_run=dry_run,
+        retry_failed=retry_failed,
+        as_json=json,
+    )
+
+
+@app.command("list", rich_help_panel="Look")
+def list_(
+    kind: Annotated[Kind | None, typer.Argument(help="What to list; all kinds when left out.")] = None,
+    plugin: PluginOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Policies, workloads, studies, clusters, models, importers, metrics: what there is."""
+    from experiments.commands import look
+
+    look.list_(kind.value if kind else None, tuple(plugin or ()), as_json=json)
+
+
+@app.command(rich_help_panel="Look")
+def status(
+    study: Annotated[str | None, typer.Argument(help="One study; all when left out.")] = None,
+    store: StoreOption = STORE,
+    json: JsonOption = False,
+) -> None:
+    """How far each study is, and why cells failed."""
+    from experiments.commands import look
+
+    look.status(study, store, as_json=json)
+
+
+@app.command(rich_help_panel="Look")
+def show(cell: CellArgument, store: StoreOption = STORE, json: JsonOption = False) -> None:
+    """One cell: what was run, its metrics with definitions, its provenance."""
+    from experiments.commands import look
+
+    look.show(cell, store, as_json=json)
+
+
+@app.command("import", rich_help_panel="Data")
+def import_(
+    format_name: Annotated[str, typer.Argument(metavar="FORMAT", help="Dump format, or `auto`.")],
+    files: Annotated[list[Path], typer.Argument(help="Dump files or folders.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Canonical trace: .jsonl.gz or .parquet.")],
+    json: JsonOption = False,
+) -> None:
+    """A framework's rollout dump -> canonical trace, with what could not be read."""
+    from experiments.commands import data
+
+    data.import_(format_name, files, out, as_json=json)
+
+
+@app.command(rich_help_panel="Check")
+def replay(
+    cell: CellArgument, store: StoreOption = STORE, plugin: PluginOption = None, json: JsonOption = False
+) -> None:
+    """Feed a recorded event log through the policy again and compare every command (exit 3 on a difference)."""
+    from experiments.commands import data
+
+    data.replay(cell, store, tuple(plugin or ()), as_json=json)
+
+
+@app.command(rich_help_panel="Data")
+def trace(
+    cell: CellArgument,
+    store: StoreOption = STORE,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Default: CELL.perfetto.json.gz here.")] = None,
+) -> None:
+    """A cell's timeline for Perfetto (ui.perfetto.dev): engines, trainer, tools."""
+    from experiments.commands import data
+
+    data.trace(cell, store, out)
+
+
+@app.command(rich_help_panel="Results")
+def figures(
+    store: StoreOption = STORE,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for SVG and PNG.")] = Path("figures"),
+    only: Annotated[list[str] | None, typer.Option(help="Figure name; repeatable.")] = None,
+) -> None:
+    """Regenerate the paper's figures from the store, the paper's own numbers as hollow markers."""
+    from experiments.commands import results
+
+    results.figures(store, out, tuple(only or ()))
+
+
+@app.command(rich_help_panel="Results")
+def claims(store: StoreOption = STORE, json: JsonOption = False) -> None:
+    """Every number that the paper reports, and what our runs say of it."""
+    from experiments.commands import results
+
+    results.claims(store, as_json=json)
+
+
+@app.command(rich_help_panel="Results")
+def report(
+    store: StoreOption = STORE,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and its figures.")] = Path("report"),
+) -> None:
+    """One self-contained HTML page: comparison, figures, claims, definitions."""
+    from experiments.commands import results
+
+    results.report(store, out)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Entry point: errors that a user can mend are one message and an exit code, never a traceback."""
+    from libra.core.errors import LibraError
+
+    try:
+        app(argv, standalone_mode=True)
+    except LibraError as error:
+        print(f"libra: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("libra: interrupted; what was stored is kept, the same command goes on from there", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

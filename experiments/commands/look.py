@@ -1,0 +1,136 @@
+"""`libra list|status|show`: what there is, how far it is, what came out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from experiments.commands.output import console, figure, print_json, table
+from libra.core.registry import Registry
+from libra.results.store import STATES, Store, StoredCell
+
+
+def list_(kind: str | None, plugins: tuple[Path, ...], *, as_json: bool) -> None:
+    """Print names and one-line summaries of a kind, or of all kinds."""
+    kinds = [kind] if kind else ["policy", "workload", "study", "cluster", "model", "importer", "metric"]
+    registry = Registry(plugins)
+    found = {each: _entries(each, registry) for each in kinds}
+    if as_json:
+        return print_json(found)
+    out = console()
+    for each, entries in found.items():
+        out.print(table(f"{each} ({len(entries)})", ("name", "what"), [(e["name"], e["summary"]) for e in entries]))
+        out.print()
+
+
+def _entries(kind: str, registry: Registry) -> list[dict[str, str]]:
+    if kind in ("policy", "workload", "study"):
+        specs = registry.all(kind).values()
+        return [
+            {"name": spec.name, "summary": spec.summary, "from": registry.origin(kind, spec.name)} for spec in specs
+        ]
+    if kind == "metric":
+        from libra.results.glossary import METRICS
+
+        return [{"name": metric.name, "summary": f"[{metric.unit}] {metric.definition}"} for metric in METRICS.values()]
+    if kind == "importer":
+        from libra.workloads.importers import importers
+
+        return [{"name": spec.name, "summary": spec.summary} for spec in importers().values()]
+    return _hardware(kind)
+
+
+def _hardware(kind: str) -> list[dict[str, str]]:
+    if kind == "cluster":
+        from libra.clusters import list_clusters, load_cluster
+
+        clusters = [load_cluster(name) for name in list_clusters()]
+        return [
+            {
+                "name": each.name,
+                "summary": f"{each.num_nodes} x {each.gpus_per_node} {each.gpu.name}, "
+                f"network {each.network} {each.network_gb_s:g} GB/s per node",
+            }
+            for each in clusters
+        ]
+    from libra.models import list_models, load_model
+
+    return [
+        {
+            "name": each.name,
+            "summary": f"{each.num_params / 1e9:.1f}B parameters, {each.num_active_params / 1e9:.1f}B active, "
+            f"{each.kv_bytes_per_tok / 1024:.0f} KiB KV per token",
+        }
+        for each in (load_model(name) for name in list_models())
+    ]
+
+
+def status(study: str | None, root: Path, *, as_json: bool) -> None:
+    """Print a line per study, and every cell that is neither done nor pending with its reason."""
+    store = Store(root, create=False)
+    cells = store.cells(study)
+    if as_json:
+        return print_json([_status_row(cell) for cell in cells])
+    out = console()
+    names = sorted({cell.cell.study for cell in cells})
+    rows = []
+    for name in names:
+        counts = Counter(cell.status.state for cell in cells if cell.cell.study == name)
+        rows.append((name, sum(counts.values()), *(counts[state] or "" for state in STATES)))
+    out.print(table(f"store {root}", ("study", "cells", *STATES), rows))
+    odd = [cell for cell in cells if cell.status.state not in ("done", "pending")]
+    if odd:
+        out.print(table("\nnot done", ("id", "state", "cell", "why"), [_odd_row(cell) for cell in odd]))
+    if study:
+        done = [cell for cell in cells if cell.metrics]
+        out.print(table("\ndone", ("id", "cell", "token/s"), [_done_row(cell) for cell in done]))
+
+
+def _odd_row(cell: StoredCell) -> tuple[str, str, str, str]:
+    progress = f"step {cell.status.step}/{cell.status.num_steps}" if cell.status.state == "running" else ""
+    reason = cell.status.reason.splitlines()[0] if cell.status.reason else progress
+    return cell.id, cell.status.state, cell.cell.label, reason
+
+
+def _done_row(cell: StoredCell) -> tuple[str, str, str]:
+    assert cell.metrics is not None, "only done cells"
+    return cell.id, cell.cell.label, figure(cell.metrics.get("trajectory_tok_per_s", 0.0))
+
+
+def _status_row(cell: StoredCell) -> dict[str, Any]:
+    return {
+        "id": cell.id,
+        "study": cell.cell.study,
+        "label": cell.cell.label,
+        "state": cell.status.state,
+        "reason": cell.status.reason,
+        "attempts": cell.status.attempts,
+        "metrics": cell.metrics,
+    }
+
+
+def show(cell_id: str, root: Path, *, as_json: bool) -> None:
+    """Print one cell with each metric's unit and definition."""
+    import msgspec
+
+    from libra.results.glossary import METRICS
+
+    cell = Store(root, create=False).find(cell_id)
+    provenance = cell.path / "provenance.json"
+    known = msgspec.json.decode(provenance.read_bytes()) if provenance.exists() else {}
+    if as_json:
+        return print_json({**_status_row(cell), "absent": cell.absent, "facts": cell.facts, "provenance": known})
+    out = console()
+    out.print(f"[bold]{cell.cell.label}[/bold]\n{cell.id}  {cell.status.state}  {cell.status.reason}\n{cell.path}")
+    rows = [
+        (name, figure(value), METRICS[name].unit, METRICS[name].definition)
+        for name, value in (cell.metrics or {}).items()
+        if name in METRICS
+    ]
+    out.print(table("\nmetrics", ("metric", "value", "unit", "definition"), rows))
+    if cell.absent:
+        out.print(table("\nnot defined for this run", ("metric", "why"), sorted(cell.absent.items())))
+    if cell.facts:
+        out.print(table("\nfacts", ("what", "value"), sorted(cell.facts.items())))
+    out.print(table("\nprovenance", ("what", "value"), sorted(known.items())))
