@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from libra.core.records import Trajectory
+from libra.core.registry import Options
+
+PROFILE_GROUP = 1_000_000_000
+"""Number of the first profile group: above any training group, so `group/sample` stays unique in a workload."""
 
 Provenance = Literal["reported", "derived", "assumed"]
 
@@ -45,3 +49,21 @@ class Workload(Protocol):
     def parameters(self) -> Sequence[Parameter]:
         """Every parameter with its provenance, for reports."""
         ...
+
+
+def document(options: Options, sources: Mapping[str, tuple[Provenance, str]]) -> tuple[Parameter, ...]:
+    """One `Parameter` per option. `sources` must cover every option; a value that the user changed is marked so."""
+    found = []
+    for name, field in type(options).model_fields.items():
+        value, (provenance, source) = getattr(options, name), sources[name]
+        if not field.is_required() and value != field.default:
+            source = f"Set by the user; the default is {_text(field.default)} ({provenance}: {source})"
+            provenance = "assumed"
+        found.append(Parameter(name, _text(value), provenance, source))
+    return tuple(found)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(str(part) for part in value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
