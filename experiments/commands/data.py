@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from experiments.commands.output import console, print_json, table
+from experiments.commands.output import console, print_json
 from libra.core.registry import Registry
 
 EXIT_CHECK_FAILED = 3
@@ -31,16 +31,21 @@ def import_(format_name: str, files: list[Path], out: Path, *, as_json: bool) ->
 
 def replay(cell_id: str, root: Path, plugins: tuple[Path, ...], *, as_json: bool) -> None:
     """Compare the commands of a fresh policy with the recorded ones; exit 3 when they differ."""
-    from experiments.run import build_policy
+    from experiments.resolve import Resolver
     from libra.results.store import Store
     from libra.runtime.replay import replay as replay_cell
 
     cell = Store(root, create=False).find(cell_id)
-    report = replay_cell(cell.path, lambda: build_policy(cell.cell, Registry(plugins)))
+    report = replay_cell(cell.path, Resolver(Registry(plugins)).setup(cell.cell).build_policy)
+    counts = f"{report.num_events} events, {report.num_commands} commands"
     if as_json:
-        print_json(report.to_dict())
+        difference = None if report.difference is None else str(report.difference)
+        print_json({"same": report.same, "events": report.num_events, "commands": report.num_commands,
+                    "difference": difference})  # fmt: skip
+    elif report.same:
+        console().print(f"same: {counts} compared")
     else:
-        console().print(report.text(), markup=False)
+        console().print(f"different after {counts}\n{report.difference}", markup=False)
     if not report.same:
         sys.exit(EXIT_CHECK_FAILED)
 
@@ -48,10 +53,13 @@ def replay(cell_id: str, root: Path, plugins: tuple[Path, ...], *, as_json: bool
 def trace(cell_id: str, root: Path, out: Path | None) -> None:
     """Write a Perfetto timeline."""
     from libra.results.store import Store
-    from libra.runtime.perfetto import write_perfetto
+    from libra.runtime.perfetto import write_trace
 
     cell = Store(root, create=False).find(cell_id)
     target = out or Path(f"{cell.id}.perfetto.json.gz")
     target.parent.mkdir(parents=True, exist_ok=True)
-    num_spans = write_perfetto(cell.path, target)
-    console().print(table("", ("file", "spans", "open with"), [(target, num_spans, "https://ui.perfetto.dev")]))
+    made = write_trace(cell.path, target)
+    console().print(
+        f"{made.path}: {made.num_steps} steps, {made.num_instances} engines, {made.num_turns} turns, "
+        f"{made.num_tool_calls} tool calls; open it at https://ui.perfetto.dev"
+    )

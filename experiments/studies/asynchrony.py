@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from experiments.study import grid
+from experiments.study import Overrides, grid
 from libra.core.registry import StudyArgs, StudySpec
 from libra.results.cell import Cell
 
-VARIANTS = (
+VARIANTS: tuple[Overrides, ...] = (
     {"pipeline.kind": "async", "pipeline.staleness": 1},
     {"pipeline.kind": "async", "pipeline.staleness": 4},
     {"pipeline.kind": "async", "pipeline.staleness": 4, "pipeline.in_flight_cap": 16},

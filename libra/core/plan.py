@@ -83,7 +83,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class InstanceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Observed state of an instance. `draining` finishes its turns but takes none; `training` is lent to the trainer."""
+    """Observed state. `draining` finishes its turns but takes none; `training` is lent to the trainer."""
 
     id: int
     tp: int

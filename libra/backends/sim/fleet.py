@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from libra.backends.sim.clock import Clock
 from libra.backends.sim.instance import Instance, Request
@@ -170,7 +171,7 @@ class Fleet:
         for move in moves:
             if move.hybrid in known:
                 self._move(move)
-        cause = "rejected" if refused and len(refused) == len(moves) else "switch"
+        cause: Literal["rejected", "switch"] = "rejected" if refused and len(refused) == len(moves) else "switch"
         reason = f"no such hybrid replica: {[move.hybrid for move in refused]}" if refused else ""
         self._report(AllocationChanged(self.clock.now_s, self.allocation(), cause, reason))
 

@@ -1,0 +1,139 @@
+"""`libra run` and `libra demo`: from a study's name to finished cells."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.commands.output import console, print_json, table
+from experiments.launch import Launcher, Summary, launch
+from experiments.progress import ProgressView
+from libra.core.errors import ConfigError
+from libra.core.registry import Registry, StudyArgs, StudySpec
+from libra.results.cell import Cell
+from libra.results.store import Store
+
+TRACES = Path("traces")
+"""Where `libra run traces` looks for canonical traces when none is named."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for."""
+
+    study: str
+    store: Path
+    seeds: int | None = None
+    steps: int | None = None
+    only: str = ""
+    traces: tuple[Path, ...] = ()
+    plugins: tuple[Path, ...] = ()
+
+
+def study_cells(request: Request, registry: Registry) -> list[Cell]:
+    """Cells of a study after `--only`. Raises `ConfigError` for unknown names and for a selector that matches none."""
+    from libra.results.selector import matches
+
+    spec: StudySpec = registry.get("study", request.study)
+    traces = request.traces or tuple(
+        sorted(path for ending in ("*.jsonl.gz", "*.parquet") for path in TRACES.glob(ending))
+    )
+    args = StudyArgs(request.seeds or spec.num_seeds, request.steps or spec.num_steps, traces)
+    cells = list(spec.cells(args))
+    chosen = [cell for cell in cells if matches(cell, request.only)] if request.only else cells
+    if cells and not chosen:
+        raise ConfigError(
+            "no cell of the study matches",
+            where="--only",
+            value=request.only,
+            mend=f"`libra run {spec.name} --dry-run`",
+        )
+    return chosen
+
+
+def run(
+    request: Request,
+    launcher: Launcher,
+    workers: int,
+    *,
+    dry_run: bool,
+    retry_failed: bool,
+    as_json: bool,
+) -> None:
+    """Run a study; exit 1 when some cells failed, 130 when interrupted."""
+    registry = Registry(request.plugins)
+    cells = study_cells(request, registry)
+    if dry_run:
+        return _print_cells(cells, registry, as_json=as_json)
+    summary = _launch(cells, request, registry, launcher, workers, retry_failed=retry_failed, quiet=as_json)
+    if as_json:
+        print_json({"outcomes": summary.outcomes, "reasons": summary.reasons})
+    sys.exit(summary.exit_code)
+
+
+def demo(root: Path, workers: int) -> None:
+    """The demo study, then its report."""
+    request = Request("demo", root)
+    registry = Registry()
+    summary = _launch(study_cells(request, registry), request, registry, "processes", workers)
+    if summary.interrupted:
+        sys.exit(summary.exit_code)
+    from experiments.commands.results import demo_table, report
+
+    console().print(demo_table(root))
+    report(root, Path("report"))
+    sys.exit(summary.exit_code)
+
+
+def _launch(
+    cells: Sequence[Cell],
+    request: Request,
+    registry: Registry,
+    launcher: Launcher,
+    workers: int,
+    *,
+    retry_failed: bool = False,
+    quiet: bool = False,
+) -> Summary:
+    store = Store(request.store)
+    screen = console(err=quiet)
+    if not cells:
+        screen.print(f"study {request.study} runs no cell; its table comes with `libra report`")
+    num_workers = workers or os.cpu_count() or 1
+    with ProgressView(screen) as view:
+        summary = launch(
+            cells,
+            store,
+            registry,
+            launcher=launcher,
+            workers=num_workers,
+            retry_failed=retry_failed,
+            on_progress=view,
+        )
+    parts = [
+        f"{summary.count(outcome)} {outcome}"
+        for outcome in ("done", "skipped", "failed", "failed before", "cancelled", "running elsewhere")
+        if summary.count(outcome)
+    ]
+    screen.print(f"{request.study}: {', '.join(parts) or 'nothing to do'}; store {request.store}")
+    if summary.count("failed", "failed before"):
+        screen.print("failed cells keep their reason and log: `libra status`; run them again with --retry-failed")
+    return summary
+
+
+def _print_cells(cells: Sequence[Cell], registry: Registry, *, as_json: bool) -> None:
+    """The dry run: every cell is resolved, so a mistake in any of them shows now."""
+    from experiments.resolve import Resolver
+
+    resolver = Resolver(registry)
+    rows = []
+    for cell in cells:
+        setup = resolver.setup(cell)
+        rows.append((cell.identity(resolver.code(cell)), cell.label, setup.pipeline.kind, setup.cluster.num_gpus))
+    if as_json:
+        print_json([dict(zip(("id", "cell", "pipeline", "gpus"), row, strict=True)) for row in rows])
+    else:
+        console().print(table(f"{len(rows)} cells", ("id", "cell", "pipeline", "GPUs"), rows))
