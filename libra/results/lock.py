@@ -24,6 +24,10 @@ STALE_AFTER_S = 600.0
 for clocks that differ and file servers that cache (assumed)."""
 
 
+class InUseError(StoreError):
+    """A cell that another run is writing."""
+
+
 class Owner(msgspec.Struct, frozen=True):
     """Who holds a lock. `born` tells a process from a later one with the same number; "" where it is unknown."""
 
@@ -40,11 +44,11 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 def acquire(lock: Path, guard: Path) -> Owner | None:
-    """Take the lock; returns the dead owner it was taken from, if any. Raises `StoreError` when it is in use."""
+    """Take the lock; returns the dead owner it was taken from, if any. Raises `InUseError`."""
     with store_errors(lock), guarded(guard):
         before = read_owner(lock)
         if before is not None and is_alive(lock, before):
-            raise StoreError(
+            raise InUseError(
                 f"in use by {before}",
                 where=str(lock.parent),
                 mend="let that run finish, or stop it; what it has finished is kept",

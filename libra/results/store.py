@@ -73,8 +73,8 @@ class Index(msgspec.Struct, frozen=True):
 
 
 class StoredCell(msgspec.Struct, frozen=True):
-    """A cell as a reader sees it. `cell.study` is the study that was asked for; `metrics` and `facts` are None
-    unless it is done."""
+    """A cell as a reader sees it. `cell.study` is the study that was asked for; `metrics` is None unless it is
+    done, and then `facts` holds the run's `num_gpus`, `pipeline` (kind), `staleness`, `in_flight_cap`, `bounds_tok`."""
 
     id: str
     cell: Cell
@@ -82,7 +82,7 @@ class StoredCell(msgspec.Struct, frozen=True):
     status: Status
     metrics: dict[str, float] | None
     absent: dict[str, str]
-    facts: Facts | None
+    facts: dict[str, str | int]
     path: Path
 
     @property
@@ -174,7 +174,7 @@ class Store:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def claim(self, cell: Cell, code: str) -> CellDir:
-        """Become the only writer of a cell. A dead writer's lock is taken over; a live one's raises `StoreError`."""
+        """Become the only writer of a cell. A dead writer's lock is taken over; a live one's raises `InUseError`."""
         entry = Entry(cell.identity(code), code, cell)
         path = self.path(entry.id)
         make_folder(path)
@@ -275,8 +275,8 @@ class Store:
                 status = msgspec.structs.replace(status, state="failed", reason=f"damaged: {error.what}")
         cell = msgspec.structs.replace(entry.cell, study=study)
         if found is None:
-            return StoredCell(entry.id, cell, entry.code, status, None, {}, None, path)
-        return StoredCell(entry.id, cell, entry.code, status, found.metrics, found.absent, found.facts, path)
+            return StoredCell(entry.id, cell, entry.code, status, None, {}, {}, path)
+        return StoredCell(entry.id, cell, entry.code, status, found.metrics, found.absent, _plain(found.facts), path)
 
 
 T = TypeVar("T")
@@ -305,6 +305,19 @@ def _read_status(path: Path) -> Status:
         return read_json(path / "status.json", Status)
     except StoreError as error:
         return Status("failed", reason=error.what)
+
+
+def _plain(facts: Facts) -> dict[str, str | int]:
+    """Facts for tables: of the bounds the last ones, as text."""
+    pipeline = facts.pipeline
+    bounds = facts.bounds[-1].bounds_tok if facts.bounds else ()
+    return {
+        "num_gpus": facts.num_gpus,
+        "pipeline": pipeline.kind,
+        "staleness": pipeline.staleness,
+        "in_flight_cap": pipeline.in_flight_cap,
+        "bounds_tok": ", ".join(map(str, bounds)),
+    }
 
 
 def _check_schema(file: Path, content: Any) -> None:
