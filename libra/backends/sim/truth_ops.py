@@ -62,5 +62,5 @@ class Kernels:
         return self.gemm_s(m, self.model.vocab / tp, self.model.hidden)
 
     def attention_s(self, area: float, tp: int, compute_share: float) -> float:
-        """Causal attention of one layer. `area` sums 4 c (context + c/2) over chunks of c tokens: FLOPs / (heads x dim)."""
+        """Causal attention of one layer; `area` sums 4 c (context + c/2) over chunks of c tokens."""
         return area * self.model.num_heads * self.model.head_dim / (tp * compute_share * self.peak)

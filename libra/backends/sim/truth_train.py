@@ -117,8 +117,9 @@ class TrainModel:
 
     def step_s(self, layout: TrainLayout, lengths_tok: Sequence[int], *, logprobs: bool = True) -> TrainTime:
         """One optimizer step over sequences of these total lengths. `logprobs` adds the pass for old log-probs."""
-        passes = {}
-        ranks = []
+        assert lengths_tok, "a step trains something"
+        passes: dict[tuple[int, ...], _Pass] = {}
+        ranks: list[list[_Pass]] = []
         for rank in balance(lengths_tok, layout.dp):
             micro_batches = pack(rank, layout.micro_batch_tok)
             for members in micro_batches:
