@@ -1,3 +1,5 @@
+"""Trajectories that are all alike."""
+
 from __future__ import annotations
 
 import pytest

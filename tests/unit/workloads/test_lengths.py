@@ -1,3 +1,5 @@
+"""Closed forms of limited lognormals and drift curves."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Splitting into turns: sums, statuses, and the exact effect of tool signals."""
+
 from __future__ import annotations
 
 import numpy as np
