@@ -26,8 +26,8 @@ class DapoMathOptions(SyntheticOptions):
 SOURCES: Sources = COMMON | {
     "prompts": ("derived", "3 x 16 trajectories of 7.0K make 336K tokens a step, if all three runs saw equally many."),
     "num_prompts": ("reported", "The name of the data set, DAPO-Math-17K."),
-    "initial_tok": ("reported", "The articles on the paper: mean length drifts from 2.5K to 11.5K (workload not named)."),
-    "final_tok": ("reported", "The articles on the paper: mean length drifts from 2.5K to 11.5K (workload not named)."),
+    "initial_tok": ("reported", "The articles: the mean length drifts from 2.5K to 11.5K; the workload is not named."),
+    "final_tok": ("reported", "The articles: the mean length drifts from 2.5K to 11.5K; the workload is not named."),
     "mean_tok": ("assumed", "A linear drift; the articles do not give its course."),
     "sigma": ("assumed", "Between the two workloads with tools."),
     "prompt_tok": ("assumed", "Instructions and a competition problem."),

@@ -36,8 +36,8 @@ class R2EGymOptions(SyntheticOptions, TurnOptions):
 SOURCES: Sources = COMMON | TURNS | {
     "prompts": ("derived", "763 token/s x 454.16 s = 346.5K tokens a step, 32 trajectories of 10.8K."),
     "num_prompts": ("reported", "The authors' released configuration: R2E-Gym V1, 8,101 tasks."),
-    "initial_tok": ("reported", "The articles on the paper: mean length drifts from 2.5K to 11.5K (workload not named)."),
-    "final_tok": ("reported", "The articles on the paper: mean length drifts from 2.5K to 11.5K (workload not named)."),
+    "initial_tok": ("reported", "The articles: the mean length drifts from 2.5K to 11.5K; the workload is not named."),
+    "final_tok": ("reported", "The articles: the mean length drifts from 2.5K to 11.5K; the workload is not named."),
     "mean_tok": ("derived", "346.5K tokens a step over 32 trajectories (one reading of the reported throughput)."),
     "sigma": ("assumed", "The longest tenth then takes about half of the rollout time, as the articles report."),
     "prompt_tok": ("assumed", "Instructions and an issue text."),
