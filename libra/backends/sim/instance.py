@@ -12,7 +12,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 
-from libra.backends.sim.kv_cache import KvCache
+from libra.backends.sim.kv_cache import KvCache, Prompt
 from libra.backends.sim.options import SimOptions
 from libra.backends.sim.truth import StepModel
 from libra.core.errors import CapacityError
@@ -28,18 +28,17 @@ class Request:
         "context_tok",
         "done_tok",
         "finish_at",
-        "group",
         "num_preemptions",
         "prefilled_tok",
-        "prompt_tok",
+        "prompt",
         "queue_s",
         "remaining_tok",
         "started",
         "trajectory",
     )
 
-    def __init__(self, trajectory: int, group: int, prompt_tok: int, context_tok: int, generate_tok: int) -> None:
-        self.trajectory, self.group, self.prompt_tok = trajectory, group, prompt_tok
+    def __init__(self, trajectory: int, prompt: Prompt, context_tok: int, generate_tok: int) -> None:
+        self.trajectory, self.prompt = trajectory, prompt
         self.context_tok, self.remaining_tok = context_tok, generate_tok
         self.done_tok = self.finish_at = self.admitted = 0
         self.cached_tok = self.prefilled_tok = self.num_preemptions = 0
@@ -48,7 +47,7 @@ class Request:
 
     @property
     def own_tok(self) -> int:
-        return self.context_tok - self.prompt_tok
+        return self.context_tok - self.prompt[1]
 
 
 class Instance:
@@ -76,10 +75,17 @@ class Instance:
         self._boundary_s, self._epoch = math.inf, 0
         self._paused_until_s, self._recompute_asked = 0.0, False
         self.busy_s = 0.0
+        self.num_arriving = 0
+        """Turns whose KV is being transferred here."""
 
     @property
     def is_idle(self) -> bool:
-        return not (self.waiting or self.prefilling or self._running)
+        """No turn here, and none whose KV is on its way."""
+        return not (self._has_work or self.num_arriving)
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self.waiting or self.prefilling or self._running)
 
     def submit(self, request: Request) -> None:
         """Queue a turn. Raises `CapacityError` when its final context can never fit this engine."""
@@ -150,7 +156,7 @@ class Instance:
         if self._recompute_asked:
             self._recompute_asked = False
             self._recompute_in_flight()
-        if self._boundary_s < math.inf or self.is_idle:
+        if self._boundary_s < math.inf or not self._has_work:
             return
         if now < self._paused_until_s:
             self._set_boundary(self._paused_until_s)
@@ -213,7 +219,7 @@ class Instance:
             else:
                 finished.append(request)
         for request in finished:
-            self.cache.close(request.trajectory, request.group, request.own_tok)
+            self.cache.close(request.trajectory, request.prompt, request.own_tok)
         for request in finished:
             self._on_done(self, request)
 
@@ -232,7 +238,7 @@ class Instance:
         """First come, first served: a turn enters when its whole context and one new token fit."""
         while self.waiting and len(self._running) + len(self.prefilling) < self.options.max_num_seqs:
             request = self.waiting[0]
-            hit = self.cache.open(request.trajectory, request.group, request.prompt_tok, request.context_tok)
+            hit = self.cache.open(request.trajectory, request.prompt, request.context_tok)
             if hit is None:
                 return
             self.waiting.popleft()
@@ -255,7 +261,7 @@ class Instance:
             self._requeue(request, reusable=True)
 
     def _requeue(self, request: Request, *, reusable: bool) -> None:
-        self.cache.close(request.trajectory, request.group, request.own_tok, reusable=reusable)
+        self.cache.close(request.trajectory, request.prompt, request.own_tok, reusable=reusable)
         request.arrived_s, request.started, request.done_tok = self._now(), False, 0
         self.waiting.appendleft(request)
 
@@ -275,7 +281,7 @@ class Instance:
         for _, _, request in self._running:
             assert request.finish_at > self._steps, "a turn ends in the future"
         running_own = sum(
-            r.context_tok + r.remaining_tok - (r.finish_at - self._steps) - r.prompt_tok for _, _, r in self._running
+            r.context_tok + r.remaining_tok - (r.finish_at - self._steps) - r.prompt[1] for _, _, r in self._running
         )
         self.cache.check(running_own + sum(r.own_tok + 1 for r in self.prefilling))
-        assert self._kv_read_tok == running_own + sum(r.prompt_tok for _, _, r in self._running), "KV read"
+        assert self._kv_read_tok == running_own + sum(r.prompt[1] for _, _, r in self._running), "KV read"

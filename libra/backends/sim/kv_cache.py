@@ -1,6 +1,6 @@
 """KV cache of one engine: a token budget, the turns that hold tokens, and an LRU of reusable prefixes.
 
-A context is a prompt, shared by the samples of a group, and the trajectory's own tokens after it. Both stay behind as
+A context is a prompt, shared by all samples of it, and the trajectory's own tokens after it. Both stay behind as
 reusable prefixes when a turn ends and are evicted least recently used first; an own part without its prompt is
 useless (prefix caching matches from the first block), so a prompt is always more recent than what follows it.
 """
@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-Key = tuple[str, int]
+Prompt = tuple[str, int]
+"""Prompt id and its tokens: equal ones share their KV."""
+
+Key = Prompt | int
+"""A prompt, or the own part of a trajectory."""
 
 
 class KvCache:
@@ -20,32 +24,30 @@ class KvCache:
         self.used_tok = 0
         self._lru: OrderedDict[Key, int] = OrderedDict()
         self._evictable_tok = 0
-        self._held_prompts: dict[int, list[int]] = {}
-        """Group -> [prompt tokens, turns that hold it]."""
+        self._held: dict[Prompt, int] = {}
+        """Prompt -> number of turns that hold it."""
 
     @property
     def room_tok(self) -> int:
         """Tokens that can still be taken, evicting all prefixes."""
         return self.capacity_tok - self.used_tok + self._evictable_tok
 
-    def open(self, trajectory: int, group: int, prompt_tok: int, context_tok: int) -> int | None:
+    def open(self, trajectory: int, prompt: Prompt, context_tok: int) -> int | None:
         """Take room for a context and its first new token; returns the cached tokens, or None without room."""
-        held = self._held_prompts.get(group)
-        prompt_there = held is not None or ("p", group) in self._lru
-        own = self._lru.get(("t", trajectory), 0) if prompt_there else 0
-        need = context_tok + 1 - own - (prompt_tok if prompt_there else 0)
-        reused = own + (self._lru.get(("p", group), 0) if held is None else 0)
+        held = prompt in self._held
+        prompt_there = held or prompt in self._lru
+        own = self._lru.get(trajectory, 0) if prompt_there else 0
+        need = context_tok + 1 - own - (prompt[1] if prompt_there else 0)
+        reused = own + (0 if held else self._lru.get(prompt, 0))
         if need > self.room_tok - reused:
             return None
-        self._pop(("t", trajectory), keep=prompt_there)
-        if held is None:
-            self._pop(("p", group), keep=True)
-            self._held_prompts[group] = held = [prompt_tok, 0]
-        held[1] += 1
+        self._pop(trajectory, keep=prompt_there)
+        self._pop(prompt, keep=True)
+        self._held[prompt] = self._held.get(prompt, 0) + 1
         self.take(need)
         if not prompt_there:
             return 0
-        hit = (prompt_tok + own) // self.block_tok * self.block_tok
+        hit = (prompt[1] + own) // self.block_tok * self.block_tok
         return max(0, min(hit, context_tok - 1))
 
     def take(self, num_tok: int) -> None:
@@ -58,47 +60,46 @@ class KvCache:
         """Free tokens that an open turn had taken and will not use."""
         self.used_tok -= num_tok
 
-    def close(self, trajectory: int, group: int, own_tok: int, *, reusable: bool = True) -> None:
+    def close(self, trajectory: int, prompt: Prompt, own_tok: int, *, reusable: bool = True) -> None:
         """A turn lets go of its context: `own_tok` resident tokens after the prompt stay as a prefix, or are freed."""
         if reusable and own_tok > 0:
-            self._lru[("t", trajectory)] = own_tok
+            self._lru[trajectory] = own_tok
             self._evictable_tok += own_tok
         else:
             self.used_tok -= own_tok
-        held = self._held_prompts[group]
-        held[1] -= 1
-        if held[1] == 0:
-            del self._held_prompts[group]
+        self._held[prompt] -= 1
+        if self._held[prompt] == 0:
+            del self._held[prompt]
             if reusable:
-                self._lru[("p", group)] = held[0]
-                self._evictable_tok += held[0]
+                self._lru[prompt] = prompt[1]
+                self._evictable_tok += prompt[1]
             else:
-                self.used_tok -= held[0]
-        elif ("p", group) in self._lru:
-            self._lru.move_to_end(("p", group))
+                self.used_tok -= prompt[1]
 
     def cached_tok(self, trajectory: int) -> int:
         """Own tokens of a trajectory that wait as a prefix."""
-        return self._lru.get(("t", trajectory), 0)
+        return self._lru.get(trajectory, 0)
 
-    def adopt(self, trajectory: int, group: int, prompt_tok: int, own_tok: int) -> bool:
+    def adopt(self, trajectory: int, prompt: Prompt, own_tok: int) -> bool:
         """Receive a transferred context as a prefix; False (and nothing taken) where there is no room for it."""
-        prompt_there = group in self._held_prompts or ("p", group) in self._lru
-        need = own_tok + (0 if prompt_there else prompt_tok)
-        if need > self.room_tok or ("t", trajectory) in self._lru:
+        prompt_there = prompt in self._held or prompt in self._lru
+        need = own_tok + (0 if prompt_there else prompt[1])
+        if need > self.room_tok - self._lru.get(prompt, 0) or trajectory in self._lru:
             return False
-        if ("p", group) in self._lru:
-            self._lru.move_to_end(("p", group))
+        if prompt in self._lru:
+            self._lru.move_to_end(prompt)
         self.take(need)
-        self._lru[("t", trajectory)] = own_tok
+        self._lru[trajectory] = own_tok
         if not prompt_there:
-            self._lru[("p", group)] = prompt_tok
+            self._lru[prompt] = prompt[1]
+        elif prompt in self._lru:
+            self._lru.move_to_end(prompt)
         self._evictable_tok += need
         return True
 
     def forget(self, trajectory: int) -> None:
         """Free a trajectory's prefix: it ended or moved away."""
-        self._pop(("t", trajectory), keep=False)
+        self._pop(trajectory, keep=False)
 
     def reset(self) -> None:
         """Drop all prefixes (weights changed)."""
@@ -108,7 +109,7 @@ class KvCache:
 
     def check(self, active_own_tok: int) -> None:
         """Raise AssertionError unless the books balance. `active_own_tok`: own tokens of all open turns."""
-        prompts = sum(held[0] for held in self._held_prompts.values())
+        prompts = sum(prompt[1] for prompt in self._held)
         assert self._evictable_tok == sum(self._lru.values()), "LRU size"
         assert self.used_tok == prompts + active_own_tok + self._evictable_tok, "tokens resident"
         assert 0 <= self.used_tok <= self.capacity_tok, "KV capacity"

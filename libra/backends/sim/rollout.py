@@ -140,6 +140,7 @@ class Rollout:
         self.emit(Placed(now, live.id, command.instance, how, moved_tok))
         engine = self.fleet.instances[command.instance]
         if delay_s:
+            engine.num_arriving += 1
             self.clock.at(now + delay_s, lambda: self._submit(live, engine, adopt=True))
         else:
             self._submit(live, engine, adopt=False)
@@ -171,10 +172,11 @@ class Rollout:
     def _submit(self, live: Live, engine: Instance, *, adopt: bool) -> None:
         record = live.record
         if adopt:
+            engine.num_arriving -= 1
             own_tok = live.context_tok - record.prompt_tok - self._last_payload(live)
-            engine.cache.adopt(live.id, record.group, record.prompt_tok, own_tok)
+            engine.cache.adopt(live.id, (record.prompt_id, record.prompt_tok), own_tok)
         generate_tok = record.turns[live.turn].generated_tok
-        request = Request(live.id, record.group, record.prompt_tok, live.context_tok, generate_tok)
+        request = Request(live.id, (record.prompt_id, record.prompt_tok), live.context_tok, generate_tok)
         if generate_tok:
             engine.submit(request)
         else:

@@ -40,7 +40,7 @@ def fast(turns: list[Turn], options: SimOptions, capacity_tok: int = 10**9) -> t
 
     engine = Instance(0, LinearSteps(capacity_tok), options, clock.now, clock.at, done)  # type: ignore[arg-type]
     for number, (arrival, context, generate) in enumerate(turns):
-        clock.at(arrival, lambda n=number, c=context, g=generate: engine.submit(Request(n, n, c, c, g)))
+        clock.at(arrival, lambda n=number, c=context, g=generate: engine.submit(Request(n, (f"p{n}", c), c, g)))
     clock.run(lambda: len(ends) == len(turns))
     return ends, engine
 
@@ -116,9 +116,9 @@ def test_kv_limit_preempts_and_everything_still_ends(turns: list[Turn], capacity
 def test_second_sample_of_a_group_finds_the_prompt_in_whole_blocks() -> None:
     clock, done = Clock(), []
     engine = Instance(0, LinearSteps(), SimOptions(), clock.now, clock.at, lambda _, request: done.append(request))  # type: ignore[arg-type]
-    engine.submit(Request(0, 7, 100, 100, 5))
+    engine.submit(Request(0, ("p", 100), 100, 5))
     clock.run(lambda: len(done) == 1)
-    engine.submit(Request(1, 7, 100, 100, 5))
+    engine.submit(Request(1, ("p", 100), 100, 5))
     clock.run(lambda: len(done) == 2)
     assert [request.cached_tok for request in done] == [0, 96]
     assert [request.prefilled_tok for request in done] == [100, 4]
@@ -127,9 +127,9 @@ def test_second_sample_of_a_group_finds_the_prompt_in_whole_blocks() -> None:
 def test_next_turn_prefills_only_what_is_new() -> None:
     clock, done = Clock(), []
     engine = Instance(0, LinearSteps(), SimOptions(), clock.now, clock.at, lambda _, request: done.append(request))  # type: ignore[arg-type]
-    engine.submit(Request(0, 7, 100, 100, 28))
+    engine.submit(Request(0, ("p", 100), 100, 28))
     clock.run(lambda: len(done) == 1)
-    engine.submit(Request(0, 7, 100, 128 + 50, 5))
+    engine.submit(Request(0, ("p", 100), 128 + 50, 5))
     clock.run(lambda: len(done) == 2)
     assert (done[1].cached_tok, done[1].prefilled_tok) == (128, 50)
 
@@ -137,13 +137,13 @@ def test_next_turn_prefills_only_what_is_new() -> None:
 def test_weight_update_stops_the_engine_and_drops_prefixes() -> None:
     clock, done = Clock(), []
     engine = Instance(0, LinearSteps(), SimOptions(check=True), clock.now, clock.at, lambda _, r: done.append(r))  # type: ignore[arg-type]
-    engine.submit(Request(0, 7, 100, 100, 50))
+    engine.submit(Request(0, ("p", 100), 100, 50))
     clock.at(0.2, lambda: engine.update_weights(5.0, recompute=True))
     clock.run(lambda: len(done) == 1)
     request = done[0]
     assert clock.now_s > 5.0
     assert request.cached_tok == 0
-    assert request.prefilled_tok > 200 > request.prompt_tok
+    assert request.prefilled_tok > 200 > request.prompt[1]
     assert request.context_tok == 150
 
 
@@ -151,4 +151,4 @@ def test_context_that_can_never_fit_is_refused_with_a_reason() -> None:
     clock = Clock()
     engine = Instance(3, LinearSteps(1000), SimOptions(), clock.now, clock.at, lambda _, request: None)  # type: ignore[arg-type]
     with pytest.raises(CapacityError, match="exceeds the KV cache of a TP-1 instance"):
-        engine.submit(Request(0, 0, 900, 900, 200))
+        engine.submit(Request(0, ("p", 900), 900, 200))

@@ -1,0 +1,192 @@
+"""Laws that hold for every policy on every workload: each trajectory ends once, tokens add up, staleness is bounded."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from libra.backends.sim.engine import Simulator
+from libra.backends.sim.options import SimOptions
+from libra.clusters import load_cluster
+from libra.core.commands import Command, Place
+from libra.core.events import Event, PipelineSpec, TrajectoryEnd, TrajectoryStart
+from libra.core.records import ToolReturn, Trajectory, Turn
+from libra.core.registry import PolicyContext, PolicySpec, Registry
+from libra.models import load_model
+from libra.results.schemas import StepRow, TrajectoryRow
+from libra.runtime.controller import Controller
+
+CLUSTER, MODEL = load_cluster("a800x48"), load_model("qwen3-14b")
+POLICIES: dict[str, PolicySpec] = Registry().all("policy")
+GROUP_SIZE = 4
+
+
+class Drawn:
+    """A workload of drawn groups, repeated in order."""
+
+    name = "drawn"
+    group_size = GROUP_SIZE
+    max_context_tok = 40960
+    warnings = ()
+
+    def __init__(self, groups: Sequence[Sequence[Trajectory]], groups_per_step: int, num_steps: int) -> None:
+        self._groups, self.batch, self.num_steps = groups, groups_per_step * GROUP_SIZE, num_steps
+
+    def group(self, index: int) -> Sequence[Trajectory]:
+        drawn = self._groups[index % len(self._groups)]
+        return [
+            Trajectory(f"p{index}", index, sample, t.prompt_tok, t.turns, t.reward, t.status)
+            for sample, t in enumerate(drawn)
+        ]
+
+    def profile(self, num_groups: int) -> Sequence[Trajectory]:
+        return [t for index in range(num_groups) for t in self.group(index)]
+
+    def parameters(self) -> Sequence[object]:
+        return ()
+
+
+class Log:
+    """Keeps everything in memory."""
+
+    def __init__(self) -> None:
+        self.decisions: list[tuple[Event, tuple[Command, ...]]] = []
+        self.trajectories: list[TrajectoryRow] = []
+        self.steps: list[StepRow] = []
+
+    def decision(self, event: Event, commands: Sequence[Command], decide_s: float) -> None:
+        self.decisions.append((event, tuple(commands)))
+
+    def trajectory(self, row: TrajectoryRow) -> None:
+        self.trajectories.append(row)
+
+    def step(self, row: StepRow) -> None:
+        self.steps.append(row)
+
+
+def simulate(policy: str, workload: Drawn, pipeline: PipelineSpec) -> Log:
+    spec = POLICIES[policy]
+    built = spec.build(PolicyContext(CLUSTER, MODEL, spec.options()))
+    if spec.pipeline:
+        pipeline = PipelineSpec(spec.pipeline, 0)
+    log = Log()
+    simulator = Simulator(
+        CLUSTER,
+        MODEL,
+        workload,
+        pipeline,
+        uses_oracle=spec.uses_oracle,
+        options=SimOptions(check=True, profile_groups=2),
+    )
+    simulator.run(Controller(built, log, time.perf_counter))
+    return log
+
+
+tool = st.builds(
+    ToolReturn,
+    st.sampled_from(["bash", "search"]),
+    st.integers(0, 3000),
+    st.sampled_from(["ok", "error", "timeout", "unknown"]),
+    st.floats(0.0, 20.0, width=32),
+)
+turns = st.lists(st.tuples(st.integers(0, 1500), tool), max_size=5).flatmap(
+    lambda middle: st.tuples(
+        st.just([Turn(generated, returned) for generated, returned in middle]),
+        st.integers(1, 4000),
+        st.one_of(st.none(), tool),
+    ).map(lambda parts: (*parts[0], Turn(parts[1], parts[2])))
+)
+trajectory = st.builds(
+    Trajectory,
+    st.just("p"),
+    st.just(0),
+    st.just(0),
+    st.integers(1, 1500),
+    turns,
+    st.one_of(st.none(), st.floats(0, 1)),
+    st.sampled_from(["completed", "truncated", "aborted"]),
+)
+groups = st.lists(st.lists(trajectory, min_size=GROUP_SIZE, max_size=GROUP_SIZE), min_size=1, max_size=4)
+pipelines = st.sampled_from(
+    [
+        PipelineSpec("barrier"),
+        PipelineSpec("barrier", in_flight_cap=3),
+        PipelineSpec("async", 0),
+        PipelineSpec("async", 1),
+        PipelineSpec("async", 3, 5),
+    ]
+)
+many = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@many
+@given(groups, st.integers(1, 3), st.integers(1, 7), pipelines)
+def test_laws(
+    policy: str, drawn: list[list[Trajectory]], per_step: int, num_steps: int, pipeline: PipelineSpec
+) -> None:
+    workload = Drawn(drawn, per_step, num_steps)
+    log = simulate(policy, workload, pipeline)
+    check_conservation(workload, log)
+    check_time(log)
+    if POLICIES[policy].pipeline is None:
+        bound = 1 if pipeline.kind == "barrier" else pipeline.staleness
+        assert max(row.max_staleness for row in log.steps) <= bound
+
+
+def check_conservation(workload: Drawn, log: Log) -> None:
+    """Every trajectory starts, ends and is trained exactly once, with exactly the tokens that it was drawn with."""
+    num = workload.num_steps * workload.batch
+    starts = Counter(e.trajectory for e, _ in log.decisions if isinstance(e, TrajectoryStart))
+    ends = {e.trajectory: e for e, _ in log.decisions if isinstance(e, TrajectoryEnd)}
+    assert len(starts) == num and set(starts.values()) == {1}
+    assert len(ends) == sum(isinstance(e, TrajectoryEnd) for e, _ in log.decisions) == num
+    assert Counter((row.group, row.sample) for row in log.trajectories) == Counter(
+        (group, sample) for group in range(num // GROUP_SIZE) for sample in range(GROUP_SIZE)
+    )
+    for row in log.trajectories:
+        record = workload.group(row.group)[row.sample]
+        assert (row.prompt_tok, row.generated_tok, row.observed_tok) == (
+            record.prompt_tok,
+            record.generated_tok,
+            record.observed_tok,
+        )
+        assert ends[row.trajectory].total_tok == record.total_tok
+        assert row.num_turns == len(record.turns)
+        assert row.prefilled_tok + row.cached_tok >= record.prompt_tok * any(t.generated_tok for t in record.turns)
+    assert sum(row.generated_tok for row in log.steps) == sum(row.generated_tok for row in log.trajectories)
+    placed = Counter(c.trajectory for _, commands in log.decisions for c in commands if isinstance(c, Place))
+    assert set(placed) == set(starts)
+
+
+def check_time(log: Log) -> None:
+    """Time never runs backwards, steps are contiguous, and no pool is busy for longer than it exists."""
+    times = [event.t_s for event, _ in log.decisions]
+    assert times == sorted(times)
+    for before, after in zip(log.steps, log.steps[1:], strict=False):
+        assert before.end_s == after.start_s
+    for row in log.steps:
+        assert 0 <= row.rollout_90_s <= row.rollout_s
+        assert row.train_s + row.sync_s + row.wait_rollout_s == pytest.approx(row.end_s - row.start_s)
+    span_s = log.steps[-1].end_s
+    assert sum(row.rollout_busy_gpu_s for row in log.steps) <= CLUSTER.num_gpus * span_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("policy", ["libra", "pattern-cmlfq", "verl-greedy-heuristic"])
+@settings(max_examples=5, deadline=None)
+@given(groups, st.integers(1, 2), st.integers(1, 6), pipelines)
+def test_same_run_twice_and_replay_of_its_events(
+    policy: str, drawn: list[list[Trajectory]], per_step: int, num_steps: int, pipeline: PipelineSpec
+) -> None:
+    workload = Drawn(drawn, per_step, num_steps)
+    first, second = (simulate(policy, workload, pipeline) for _ in range(2))
+    assert first.decisions == second.decisions
+    assert first.trajectories == second.trajectories
+    spec = POLICIES[policy]
+    fresh = spec.build(PolicyContext(CLUSTER, MODEL, spec.options()))
+    assert [tuple(fresh.decide(event)) for event, _ in first.decisions] == [answer for _, answer in first.decisions]
