@@ -170,14 +170,13 @@ def plugin_modules(path: Path) -> Iterator[ModuleType]:
 
 def parse_options(table: type[Options], values: Mapping[str, Any], where: str) -> Any:
     """Validate overrides against an option table. Raises `ConfigError` with key, allowed set and nearest match."""
+    names = list(table.model_fields)
+    for key in values:
+        if key not in names:
+            raise ConfigError(f"unknown option {key!r}", where=where, allowed=names, nearest=nearest_match(key, names))
     try:
         return table(**values)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        names = list(table.model_fields)
-        if first["type"] == "extra_forbidden":
-            raise ConfigError(
-                f"unknown option {key!r}", where=where, allowed=names, nearest=nearest_match(key, names)
-            ) from None
         raise ConfigError(f"option {key!r}: {first['msg']}", where=where, value=first.get("input")) from None

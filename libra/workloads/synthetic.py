@@ -82,8 +82,11 @@ class SyntheticWorkload:
         self.warnings = self._find_warnings()
 
     def progress(self, step: int) -> float:
-        """How far into the paper's training a step is, 0 to 1: step s stands for s * DRIFT_STEPS / num_steps."""
-        return min(step / self.num_steps, 1.0)
+        """How far into the paper's training a step is, 0 to 1: the middle of the stretch that step s stands for.
+
+        Middles, so that a short run has the same time mean as a long one.
+        """
+        return min((step + 0.5) / self.num_steps, 1.0)
 
     def mean_tok(self, progress: float) -> float:
         """Expected total tokens of a trajectory."""

@@ -14,7 +14,10 @@ import msgspec
 from libra.core.errors import TraceError
 from libra.core.records import ToolReturn, Trajectory, Turn
 
-OverLimit = Literal["error", "truncate", "rescale", "drop"]
+OverLimit = Literal["error", "truncate", "shorten_prompt", "rescale", "drop"]
+
+MIN_PROMPT_TOK = 256
+"""What `shorten_prompt` leaves of a prompt at least: a task without its system prompt and its files (assumed)."""
 
 Rows = tuple[Trajectory, ...]
 
@@ -74,6 +77,8 @@ class Cleaning:
                 raise self._too_long(rows, too_long)
             case "truncate":
                 return self._truncate(rows, len(too_long))
+            case "shorten_prompt":
+                return self._shorten_prompts(rows, len(too_long))
             case "rescale":
                 return self._rescale(rows)
             case "drop":
@@ -88,8 +93,9 @@ class Cleaning:
             f"{len(too_long):,} of {len(rows):,} trajectories are longer than the model's limit of "
             f"{self.limit_tok:,} tokens; the longest has {longest:,}",
             where=self.where,
-            mend="set `over_limit` to truncate (cut them and mark them so), rescale (shrink all lengths alike) or "
-            "drop (leave them out), or choose a model with a longer context limit",
+            mend="set `over_limit` to truncate (cut them and mark them so), shorten_prompt (keep the turns and cut the "
+            "prompt), rescale (shrink all lengths alike) or drop (leave them out), or choose a model with a longer "
+            "context limit",
         )
 
     def _truncate(self, rows: Rows, num_too_long: int) -> Rows:
@@ -101,6 +107,13 @@ class Cleaning:
         if num_lost:
             self.warnings.append(f"{_of(num_lost, rows)} left out: the prompt alone fills the context.")
         return self._some(kept, "every prompt alone fills the context", "rescale them, or choose another model")
+
+    def _shorten_prompts(self, rows: Rows, num_too_long: int) -> Rows:
+        """Cut prompts as far as needed; what is still too long with `MIN_PROMPT_TOK` of prompt is truncated."""
+        self.warnings.append(f"{_of(num_too_long, rows)} too long: their prompts are shortened, their turns are kept.")
+        shortened = tuple(_with_short_prompt(row, self.limit_tok) for row in rows)
+        num_still = sum(row.total_tok > self.limit_tok for row in shortened)
+        return self._truncate(shortened, num_still) if num_still else shortened
 
     def _rescale(self, rows: Rows) -> Rows:
         # Each count is rounded down, but the prompt and every turn keep a token: that many are kept free.
@@ -140,6 +153,12 @@ def truncated(row: Trajectory, limit_tok: int) -> Trajectory | None:
         return None
     turns[-1] = Turn(turns[-1].generated_tok)
     return msgspec.structs.replace(row, turns=tuple(turns), status="truncated")
+
+
+def _with_short_prompt(row: Trajectory, limit_tok: int) -> Trajectory:
+    rest_tok = row.total_tok - row.prompt_tok
+    prompt_tok = min(row.prompt_tok, max(MIN_PROMPT_TOK, limit_tok - rest_tok))
+    return row if prompt_tok == row.prompt_tok else msgspec.structs.replace(row, prompt_tok=prompt_tok)
 
 
 def _scaled(row: Trajectory, factor: float) -> Trajectory:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -30,7 +29,7 @@ def test_mean_length_is_the_stated_one_at_every_stage(spec: WorkloadSpec, step: 
     workload = build(spec, prompts=400, between_share=0.0, prompt_sigma=0.0, num_prompts=10_000)
     lengths = [t.total_tok for g in range(step * 400, step * 400 + 400) for t in workload.group(g)]
     error = np.std(lengths) / math.sqrt(len(lengths))
-    assert abs(np.mean(lengths) - workload.mean_tok(step / 20)) < 3.5 * error
+    assert abs(np.mean(lengths) - workload.mean_tok((step + 0.5) / 20)) < 3.5 * error
     assert error < 0.02 * np.mean(lengths)
 
 
@@ -44,13 +43,17 @@ def test_mean_length_is_the_stated_one_at_every_stage(spec: WorkloadSpec, step: 
 )
 def test_drift_over_the_500_steps_of_the_paper(spec: WorkloadSpec, initial: float, final: float, mean: float) -> None:
     workload = build(spec, num_steps=500)
-    means = [workload.mean_tok(workload.progress(step)) for step in range(501)]
-    assert (means[0], means[-1]) == (initial, pytest.approx(final))
-    assert np.mean([(a + b) / 2 for a, b in itertools.pairwise(means)]) == pytest.approx(mean, rel=1e-3)
+    means = [workload.mean_tok(workload.progress(step)) for step in range(500)]
+    assert (means[0], means[-1]) == (pytest.approx(initial, rel=0.05), pytest.approx(final, rel=1e-3))
+    assert (workload.mean_tok(0.0), workload.mean_tok(1.0)) == (initial, pytest.approx(final))
+    assert np.mean(means) == pytest.approx(mean, rel=1e-3)
 
 
-def test_few_steps_span_the_whole_drift() -> None:
-    assert [build(r2e_gym.WORKLOAD, num_steps=4).progress(step) for step in range(6)] == [0, 0.25, 0.5, 0.75, 1, 1]
+def test_few_steps_span_the_whole_drift_and_have_its_mean() -> None:
+    workload = build(r2e_gym.WORKLOAD, num_steps=4)
+    assert [workload.progress(step) for step in range(6)] == [0.125, 0.375, 0.625, 0.875, 1, 1]
+    twelve = build(r2e_gym.WORKLOAD, num_steps=12)
+    assert np.mean([twelve.mean_tok(twelve.progress(step)) for step in range(12)]) == pytest.approx(10_800, rel=0.01)
 
 
 @pytest.mark.parametrize(("share", "low", "high"), [(0.0, 0.0, 0.03), (0.5, 0.45, 0.55), (1.0, 0.999, 1.0)])
@@ -120,10 +123,10 @@ def test_beyond_the_limit_a_trajectory_is_truncated_unrewarded_and_exactly_as_lo
 
 def test_reward_follows_its_curve() -> None:
     workload = build(search_r1.WORKLOAD, prompts=600)
-    for step, want in ((0, 0.25), (19, workload.mean_reward(0.95))):
+    for step, want in ((0, workload.mean_reward(0.025)), (19, workload.mean_reward(0.975))):
         groups = np.array([[t.reward for t in workload.group(g)] for g in range(step * 600, step * 600 + 600)])
         assert abs(groups.mean() - want) < 3.5 * groups.mean(axis=1).std() / math.sqrt(600)
-    assert workload.mean_reward(0.95) == pytest.approx(0.45, abs=0.01)
+    assert workload.mean_reward(0.975) == pytest.approx(0.45, abs=0.01)
 
 
 def test_no_prompt_takes_more_than_an_eighth_of_the_context() -> None:

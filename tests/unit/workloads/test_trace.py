@@ -116,6 +116,22 @@ def test_prompts_beyond_the_limit_cannot_be_cut(tmp_path: Path) -> None:
         build(tmp_path, rows[-1:], limit_tok=400, over_limit="truncate")
 
 
+def test_a_shortened_prompt_keeps_the_turns(tmp_path: Path) -> None:
+    rows = [row(0, k, prompt_tok=5000, generated=30) for k in range(16)]
+    turns_tok = rows[0].total_tok - 5000
+    workload = build(tmp_path, rows, limit_tok=1000, over_limit="shorten_prompt")
+    (kept,) = {(t.status, t.total_tok, t.prompt_tok, len(t.turns)) for t in workload.group(0)}
+    assert kept == ("completed", 1000, 1000 - turns_tok, len(rows[0].turns))
+    assert workload.warnings[0].startswith("16 of 16 trajectories are too long: their prompts are shortened")
+
+
+def test_turns_beyond_the_limit_are_truncated_after_a_short_prompt(tmp_path: Path) -> None:
+    rows = [row(0, k, prompt_tok=5000, generated=900) for k in range(16)]
+    workload = build(tmp_path, rows, limit_tok=1000, over_limit="shorten_prompt")
+    (cut,) = {(t.status, t.total_tok, t.prompt_tok) for t in workload.group(0)}
+    assert cut == ("truncated", 1000, 256)
+
+
 @pytest.mark.parametrize(
     ("limit_tok", "turns"),
     [
