@@ -93,14 +93,14 @@ def _attempt(cell_dir: CellDir, setup: Setup, on_step: OnStep | None) -> None:
 
 
 def _simulate(cell_dir: CellDir, setup: Setup, progress: Progress) -> None:
+    from libra.backends.sim.constants import provenance as provenance_of_constants
     from libra.backends.sim.engine import Simulator
     from libra.runtime.controller import Controller
     from libra.runtime.recorder import FileRecorder
 
     started_s = time.perf_counter()
     workload, policy = setup.build_workload(), setup.build_policy()
-    if workload.warnings:
-        write_bytes(cell_dir.attempt_dir / "warnings.txt", "\n".join((*workload.warnings, "")).encode())
+    cell_dir.write_json("workload.json", {"warnings": workload.warnings, "parameters": workload.parameters()})
     simulator = Simulator(
         setup.cluster,
         setup.model,
@@ -109,6 +109,7 @@ def _simulate(cell_dir: CellDir, setup: Setup, progress: Progress) -> None:
         uses_oracle=setup.policy.uses_oracle,
         options=setup.sim_options,
     )
+    cell_dir.write_json("timing_model.json", {"note": simulator.truth.note, "constants": provenance_of_constants()})
     recorder = FileRecorder(cell_dir, setup.cluster.num_gpus, setup.pipeline, progress)
     with closing(recorder), closing(simulator):
         simulator.run(Controller(policy, recorder, clock=time.perf_counter))
