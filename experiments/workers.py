@@ -17,6 +17,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from experiments.launch import Board, Job
+from experiments.resolve import Resolver
 from experiments.run import run_cell
 from libra.core.errors import ConfigError
 from libra.core.registry import Registry
@@ -48,7 +49,7 @@ class _Slot:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=_start_worker)
         self.job = job
-        return self._pool.submit(_work, job.cell, store.root, registry.plugins)
+        return self._pool.submit(_work, job.cell, job.code, store.root, registry.plugins)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -160,8 +161,16 @@ def _start_worker() -> None:
     threading.Thread(target=watch, name="parent watch", daemon=True).start()
 
 
-def _work(cell: Cell, root: Path, plugins: tuple[Path, ...]) -> Status:
-    return run_cell(cell, Store(root, create=False), _registry(plugins))
+def _work(cell: Cell, code: str, root: Path, plugins: tuple[Path, ...]) -> Status:
+    """Run a cell as the launcher named it: a worker that starts after an edit of the sources would run other code."""
+    registry = _registry(plugins)
+    if Resolver(registry).code(cell) != code:
+        raise ConfigError(
+            "the sources or input files changed after the launch began",
+            where=cell.label,
+            mend="run again: what is finished is kept",
+        )
+    return run_cell(cell, Store(root, create=False), registry)
 
 
 @functools.cache
