@@ -97,14 +97,30 @@ def test_it_follows_a_repartition() -> None:
     assert scene.tool(1, 1000) == Place(1, 0, why=Why("prefix", 9000, 9000, 4, 0))
 
 
-def test_a_fallback_engine_is_not_left_for_its_equal() -> None:
+def test_a_fallback_engine_is_not_left_for_a_less_loaded_equal() -> None:
     scene = Scene(CMlfq())
     scene.allocate((engine(0, 1, 0), engine(3, 4, 2), engine(4, 4, 2)))
-    scene.history([9000] * 4)
-    for number in range(4):
+    for number in range(100, 104):
         scene.start(number)
-        home = scene.tool(number, 1000).instance
-        assert home in (3, 4)
-        scene.start(100 + number)
-        scene.tool(100 + number, 1000)
-        assert scene.tool(number, 1200).instance == home
+        scene.tool(number, 1000)
+        scene.tool(number, 1200)
+        scene.end(number, 9000)
+    for number in range(3):
+        scene.start(number)
+    # Bucket 1 has no engine, so bucket 2 serves its trajectories.
+    assert [scene.tool(number, 1000).instance for number in range(3)] == [3, 4, 3]
+    scene.end(1, 9000)
+    assert scene.tool(0, 1200) == Place(0, 3, why=Why("prefix", 9000, 9000, 4, 1))
+
+
+def test_a_truncated_trajectory_does_not_make_others_look_short() -> None:
+    scene = Scene(CMlfq())
+    scene.history([30000] * 8)
+    for number in range(8):
+        scene.start(number)
+        scene.tool(number, 1000)
+        scene.end(number, 2000, "truncated" if number % 2 else "aborted")
+    scene.start(20)
+    why = scene.tool(20, 1000).why
+    # The eight cut short after 1,000 tokens hand their mass to the eight that went on; aborted ones are no evidence.
+    assert why == Why("prefix", pytest.approx(30000), 30000, 12, 2)
