@@ -1,0 +1,132 @@
+"""The report's "In short": plain sentences computed from the data, none of which states anything beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pandas as pd
+
+from analysis.names import HOMOGENEOUS, LIBRA, MAIN_STUDIES, RATE, UNIFORM, WORKLOAD_TITLES
+from analysis.pairs import interval, ratio, select, text
+from analysis.statistics import RESOLVED_HALF_WIDTH, Estimate
+from analysis.verdicts import Judged, count
+
+CHAIN = ((UNIFORM, ""), ("libra-homogeneous", "the planner"), ("libra-hetero", "heterogeneous TP"),
+         ("libra-cmlfq", "C-MLFQ"), (LIBRA, "the elastic pool"))  # fmt: skip
+
+
+def sentences(table: pd.DataFrame, judged: Sequence[Judged]) -> list[str]:
+    """Five to eight sentences; a study without finished cells gives one that says so."""
+    main = next((name for name in MAIN_STUDIES if not _done(table, name).empty), MAIN_STUDIES[0])
+    return [
+        *_main(_done(table, main), main),
+        _ablation(_done(table, "ablation")),
+        _routing(_done(table, "routing")),
+        _traces(_done(table, "traces")),
+        _verdicts(judged),
+        _resolved(table, main),
+    ]
+
+
+def versus(found: Estimate | None) -> str:
+    """A ratio in words: its value with interval and n, and whether it can be told from 1."""
+    if found is None:
+        return "not known (no pair of finished seeds)"
+    value = f"{text(found, '.3f')} times (n = {found.n})"
+    if found.low is None or found.high is None:
+        return f"{value}, one seed, so without an interval"
+    if found.low <= 1.0 <= found.high:
+        return f"{value}, not to be told from 1"
+    return value
+
+
+def _done(table: pd.DataFrame, study: str) -> pd.DataFrame:
+    return select(table, study=study)
+
+
+def _ratio(rows: pd.DataFrame, policy: str, against: str, **where: object) -> Estimate | None:
+    ours = {"policy": policy, "metric": RATE, **where}
+    return ratio(rows, ours, {**ours, "policy": against})
+
+
+def _main(rows: pd.DataFrame, study: str) -> list[str]:
+    if rows.empty:
+        return [f"Main comparison: no finished cell of study {study}; run `libra run {study}`."]
+    found = []
+    for workload in dict.fromkeys(rows["workload"]):
+        parts = [f"{versus(_ratio(rows, LIBRA, UNIFORM, workload=workload))} the throughput of `{UNIFORM}`"]
+        if HOMOGENEOUS in set(rows["policy"]):
+            parts.append(
+                f"{versus(_ratio(rows, LIBRA, HOMOGENEOUS, workload=workload))} that of the best homogeneous plan"
+            )
+        found.append(f"**{WORKLOAD_TITLES.get(workload, workload)}**: Libra runs at {'; and at '.join(parts)}.")
+    return found
+
+
+def _ablation(rows: pd.DataFrame) -> str:
+    if rows.empty:
+        return "Ablation: no finished cell; run `libra run ablation`."
+    groups: dict[str, list[str]] = {"above 1": [], "below 1": [], "not to be told from 1": [], "unknown": []}
+    for (before, _), (after, part) in pairwise(CHAIN):
+        found = _ratio(rows, after, before)
+        groups[_side(found)].append(f"{part} ({text(found, '.3f') or 'no pair'})")
+    parts = [f"{side}: {', '.join(names)}" for side, names in groups.items() if names]
+    return f"**Ablation** on R2E-Gym, each part's ratio to the step before, with its interval {'; '.join(parts)}."
+
+
+def _side(found: Estimate | None) -> str:
+    if found is None or found.low is None or found.high is None:
+        return "unknown"
+    return "above 1" if found.low > 1.0 else "below 1" if found.high < 1.0 else "not to be told from 1"
+
+
+def _routing(rows: pd.DataFrame) -> str:
+    if rows.empty:
+        return "Routing: no finished cell; run `libra run routing`."
+    parts = []
+    for workload in dict.fromkeys(rows["workload"]):
+        gain = _ratio(rows, "pattern-cmlfq", "pattern-blind", workload=workload)
+        accuracy = interval(rows, workload=workload, policy="pattern-cmlfq", metric="routing_accuracy")
+        share = f", one-shot accuracy {100 * accuracy.value:.0f} %" if accuracy else ""
+        where = WORKLOAD_TITLES.get(workload, workload)
+        parts.append(f"on {where} {versus(gain)} the throughput of length-blind routing{share}")
+    return f"**Routing** on the authors' released layout: C-MLFQ has {'; '.join(parts)}."
+
+
+def _traces(rows: pd.DataFrame) -> str:
+    if rows.empty:
+        return "Real traces: no finished cell; import traces with `libra import` and run `libra run traces`."
+    found = {name: _ratio(rows, LIBRA, UNIFORM, workload=name) for name in sorted(set(rows["workload"]))}
+    known = [each.value for each in found.values() if each is not None]
+    if not known:
+        return f"**Real traces**: {len(found)} were replayed, none through both Libra and `{UNIFORM}`."
+    faster = sum(value > 1.0 for value in known)
+    return (
+        f"**Real traces**: Libra's mean is above that of `{UNIFORM}` on {faster} of {len(known)} "
+        f"(ratios {min(known):.2f} to {max(known):.2f})."
+    )
+
+
+def _verdicts(judged: Sequence[Judged]) -> str:
+    counts = count(judged)
+    parts = ", ".join(f"{number} {word}" for word, number in counts.items())
+    return f"**Claims**: of the paper's {sum(counts.values())} results, {parts}. Its settings are not counted."
+
+
+def _resolved(table: pd.DataFrame, study: str) -> str:
+    rows = _done(table, study)
+    found = [
+        each
+        for workload in dict.fromkeys(rows["workload"])
+        for policy in dict.fromkeys(rows["policy"])
+        if policy != UNIFORM and (each := _ratio(rows, policy, UNIFORM, workload=workload)) is not None
+    ]
+    rule = f"{RESOLVED_HALF_WIDTH:.0%}".replace("%", " %")
+    if not found:
+        return f"**Precision**: no pair to measure against the rule (half-width of a ratio's interval at most {rule})."
+    resolved = sum(each.resolved for each in found)
+    return (
+        f"**Precision**: {resolved} of {len(found)} ratios to `{UNIFORM}` in study {study} are resolved (half-width of "
+        f"the interval at most {rule}); the others are unresolved and need more seeds."
+    )
