@@ -48,13 +48,7 @@ def test_a_cell_runs_to_its_results(store: Store, registry: Registry, make_cell:
     assert (status.state, status.attempts, status.step, status.num_steps) == ("done", 1, 3, 3)
     assert steps == [(1, 3), (2, 3), (3, 3)]
     path = folder(make_cell(), store, registry)
-    assert {each.name for each in path.iterdir()} == {
-        *COMPARED,
-        "status.json",
-        "provenance.json",
-        "timing.json",
-        "logs",
-    }
+    assert {each.name for each in path.iterdir()} == {*COMPARED, *BESIDE}
     rows = read_table(path, "trajectories")
     assert sorted(rows["trajectory"].to_pylist()) == list(range(24))
     assert sum(rows["generated_tok"].to_pylist()) == 24 * (512 - 64)
