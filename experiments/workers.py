@@ -19,7 +19,7 @@ from pathlib import Path
 from experiments.launch import Board, Job
 from experiments.resolve import Resolver
 from experiments.run import run_cell
-from libra.core.errors import ConfigError
+from libra.core.errors import ConfigError, StoreError
 from libra.core.registry import Registry
 from libra.results.cell import Cell
 from libra.results.lock import InUseError
@@ -140,7 +140,8 @@ def _stop(running: dict[Future[Status], _Slot], others: set[BaseProcess], store:
             _end(slot, future, store, board)
             continue
         slot.close()
-        _mark(job, "cancelled", "interrupted", store)
+        with suppress(StoreError):  # on a full disk the cell stays as it is, and reads as cancelled
+            _mark(job, "cancelled", "interrupted", store)
         board.end(job, "cancelled", "interrupted")
 
 

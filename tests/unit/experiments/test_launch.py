@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,7 @@ import pytest
 
 from experiments.launch import Launcher, Progress, launch, plan
 from experiments.resolve import Resolver
-from libra.core.errors import ConfigError
+from libra.core.errors import ConfigError, StoreError
 from libra.core.registry import Registry
 from libra.results.cell import Cell
 from libra.results.store import Store
@@ -107,6 +107,38 @@ def test_a_killed_worker_fails_its_cell_and_no_other(
     assert summary.reasons == {store.cells("test")[0].id: "worker died (killed, or out of memory)"}
     assert states(store) == ["failed", "done", "done", "done", "done"]
     assert store.cells("test")[0].status.reason == "worker died (killed, or out of memory)"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 256 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(folder)]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@BOTH
+def test_a_full_disk_stops_the_launch_and_loses_nothing(
+    launcher: Launcher, small_disk: Path, registry: Registry, make_cell: MakeCell
+) -> None:
+    store, cells = Store(small_disk / "runs"), [make_cell(seed) for seed in range(3)]
+    launch(cells[:1], store, registry)
+    before = (store.cells("test")[0].path / "trajectories.parquet").read_bytes()
+    free = os.statvfs(small_disk)
+    (small_disk / "ballast").write_bytes(b"x" * (free.f_bavail * free.f_bsize - 24_000))
+    with pytest.raises(StoreError, match=r"No space left on device(.|\n)*finished cells are kept"):
+        launch(cells, store, registry, launcher=launcher)
+    assert states(store)[0] == "done" and "running" not in states(store)
+    assert (store.cells("test")[0].path / "trajectories.parquet").read_bytes() == before
+    (small_disk / "ballast").unlink()
+    launch(cells, store, registry, retry_failed=True)
+    assert states(store) == ["done", "done", "done"]
 
 
 SCRIPT = """
