@@ -170,7 +170,7 @@ def _check_names(found: Published, file: str) -> None:
         if row.sync not in found.sync:
             near = nearest_match(row.sync, found.sync)
             raise ConfigError("unknown sync", where=f"{file}: async {row.id}", value=row.sync, nearest=near)
-    ids = Counter(row.id for row in (*found.overlapped, *found.decode, *found.weights))
+    ids = Counter([*(r.id for r in found.overlapped), *(r.id for r in found.decode), *(r.id for r in found.weights)])
     for name, times in ids.items():
         if times > 1:
             raise ConfigError("id is used twice", where=file, value=name)

@@ -53,13 +53,10 @@ def replay(cell_id: str, root: Path, plugins: tuple[Path, ...], *, as_json: bool
 def trace(cell_id: str, root: Path, out: Path | None) -> None:
     """Write a Perfetto timeline."""
     from libra.results.store import Store
-    from libra.runtime.perfetto import write_trace
+    from libra.runtime.perfetto import write_perfetto
 
     cell = Store(root, create=False).find(cell_id)
     target = out or Path(f"{cell.id}.perfetto.json.gz")
     target.parent.mkdir(parents=True, exist_ok=True)
-    made = write_trace(cell.path, target)
-    console().print(
-        f"{made.path}: {made.num_steps} steps, {made.num_instances} engines, {made.num_turns} turns, "
-        f"{made.num_tool_calls} tool calls; open it at https://ui.perfetto.dev"
-    )
+    num_spans = write_perfetto(cell.path, target)
+    console().print(f"{target}: {num_spans} spans; open it at https://ui.perfetto.dev")
