@@ -1,4 +1,4 @@
-"""The report: one HTML page without scripts, links to files or network, with the figures inline and as PNG beside it.
+"""The report: one HTML page without scripts, links to files or network, figures inline, PNG twins beside it.
 
 Equal stores give equal bytes: nothing on the page depends on the clock or on where the store lies.
 """
@@ -20,7 +20,7 @@ from analysis.report_run import describe, parameters
 from analysis.report_short import sentences
 from analysis.statistics import RESOLVED_HALF_WIDTH
 from analysis.style import Plot, save, svg
-from analysis.verdicts import count, judge_all, sections, value_text
+from analysis.verdicts import Judged, count, judge_all, sections, value_text
 from libra.results.atomic import make_folder, write_bytes
 from libra.results.glossary import METRICS, STEADY_STATE
 from libra.results.store import Store
@@ -30,13 +30,16 @@ PAGE, PICTURES = "report.html", "figures"
 PUBLISHED, TRACES = "published_steps", "traces"
 """Plots with sections of their own."""
 
+MAX_NUMBER, MAX_WORD, MAX_WIDE = 31, 40, 120
+"""Characters: a number with its interval; a name that stays on one line; a sentence. Beyond that a cell is a paragraph."""
+
 
 def write_report(store: Store, plots: Sequence[Plot], out: Path) -> Path:
     """Write the page and its pictures into `out`; returns the page. Raises `StoreError` when it cannot be written."""
     page = render(store, plots).encode()
     make_folder(out)
     for plot in plots:
-        save(plot, out / PICTURES)
+        save(plot, out / PICTURES, ("png",))
     write_bytes(out / PAGE, page)
     return out / PAGE
 
@@ -59,7 +62,7 @@ def render(store: Store, plots: Sequence[Plot]) -> str:
         traces=[plot for plot in plots if plot.name == TRACES],
         published=[plot for plot in plots if plot.name == PUBLISHED],
         counts=count(judged),
-        claims={name: [_claim(*each) for each in rows] for name, rows in by_section.items() if name != "Setup"},
+        claims={name: _split(rows) for name, rows in by_section.items() if name != "Setup"},
         settings=[claim for claim, _ in by_section.get("Setup", [])],
         contradictions=[claim for claim, _ in judged if claim.contradicts],
         sources=load_sources(),
@@ -68,6 +71,12 @@ def render(store: Store, plots: Sequence[Plot]) -> str:
         resolved=f"{100 * RESOLVED_HALF_WIDTH:g} %",
         parameters=parameters(comparable.cells),
     )
+
+
+def _split(rows: Sequence[Judged]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Claims that somebody may judge, and those that nobody may."""
+    judged = [_claim(*each) for each in rows if each[0].judged_by != ("none",)]
+    return judged, [_claim(*each) for each in rows if each[0].judged_by == ("none",)]
 
 
 def _claim(claim: Claim, verdict: Verdict) -> dict[str, str]:
@@ -107,8 +116,11 @@ def html_table(table: pd.DataFrame) -> Markup:
 
 def _cell(value: object) -> str:
     text = "" if value is None or value != value else str(value)
-    kind = "num" if re.match(r"[-+−]?[\d.]", text) and len(text) < 32 else "wide" if len(text) > 40 else ""
-    return f"<td class='{kind}'>{escape(text)}</td>" if kind else f"<td>{escape(text)}</td>"
+    if re.match(r"[-+−]?[\d.]", text) and len(text) <= MAX_NUMBER:
+        kind = "num"
+    else:
+        kind = "word" if len(text) <= MAX_WORD else "wide" if len(text) <= MAX_WIDE else "long"
+    return f"<td class='{kind}'>{escape(text)}</td>"
 
 
 def picture(plot: Plot) -> Markup:

@@ -11,7 +11,7 @@ import msgspec
 import pandas as pd
 
 from analysis.load import planned_steps, workload_name
-from analysis.names import TRAINING_STEPS
+from analysis.names import TRAINING_STEPS, WORKLOAD_TITLES
 from libra.results.store import State, Store, StoredCell
 
 NOT_OVER: tuple[State, ...] = ("pending", "running")
@@ -45,6 +45,7 @@ def describe(store: Store, notes: Sequence[str]) -> Run:
 def _study_row(name: str, cells: Sequence[StoredCell]) -> dict[str, str]:
     states = Counter(cell.status.state for cell in cells)
     steps = sorted({planned_steps(cell) for cell in cells})
+    drifts = all(cell.cell.workload in WORKLOAD_TITLES for cell in cells)
     failed = len(cells) - states["done"] - sum(states[state] for state in NOT_OVER)
     return {
         "study": name,
@@ -55,13 +56,16 @@ def _study_row(name: str, cells: Sequence[StoredCell]) -> dict[str, str]:
         "workloads": ", ".join(dict.fromkeys(workload_name(cell.cell.workload) for cell in cells)),
         "systems": str(len({cell.cell.policy for cell in cells})),
         "seeds": str(len({cell.cell.seed for cell in cells})),
-        "simulated steps per run": ", ".join(map(_steps_text, steps)),
+        "simulated steps per run": "; ".join(_steps_text(each, drifts) for each in steps),
     }
 
 
-def _steps_text(steps: int) -> str:
+def _steps_text(steps: int, drifts: bool) -> str:
+    """What a simulated step stands for, where the workload drifts over a whole training."""
     if steps == 0:
         return "the workload's own"
+    if not drifts:
+        return str(steps)
     each = TRAINING_STEPS / steps
     return f"{steps}, each standing for {each:.3g} of {TRAINING_STEPS} training steps"
 

@@ -15,6 +15,14 @@ from analysis.verdicts import Judged, count
 CHAIN = ((UNIFORM, ""), ("libra-homogeneous", "the planner"), ("libra-hetero", "heterogeneous TP"),
          ("libra-cmlfq", "C-MLFQ"), (LIBRA, "the elastic pool"))  # fmt: skip
 
+SIDES = {
+    "above": "Faster, beyond the interval",
+    "below": "Slower, beyond the interval",
+    "open": "Not to be told from 1",
+    "equal": "Equal in every seed",
+    "alone": "Without an interval",
+}
+
 
 def sentences(table: pd.DataFrame, judged: Sequence[Judged]) -> list[str]:
     """Five to eight sentences; a study without finished cells gives one that says so."""
@@ -29,16 +37,21 @@ def sentences(table: pd.DataFrame, judged: Sequence[Judged]) -> list[str]:
     ]
 
 
-def versus(found: Estimate | None) -> str:
-    """A ratio in words: its value with interval and n, and whether it can be told from 1."""
+def versus(found: Estimate | None, whose: str) -> str:
+    """`1.21 [1.15, 1.27] times that of X (n = 3)`, with what keeps the ratio from being told from 1."""
     if found is None:
-        return "not known (no pair of finished seeds)"
-    value = f"{text(found, '.3f')} times (n = {found.n})"
-    if found.low is None or found.high is None:
-        return f"{value}, one seed, so without an interval"
-    if found.low <= 1.0 <= found.high:
-        return f"{value}, not to be told from 1"
-    return value
+        return f"not known against {whose} (no pair of finished seeds)"
+    doubt = {"equal": "; equal in every seed", "open": "; not to be told from 1", "alone": "; without an interval"}
+    return f"{text(found, '.3f')} times {whose} (n = {found.n}{doubt.get(side_of_one(found), '')})"
+
+
+def side_of_one(found: Estimate | None) -> str:
+    """Where an interval lies: "above" or "below" 1, "equal" to 1 in every seed, "open", or "alone" (there is none)."""
+    if found is None or found.low is None or found.high is None:
+        return "alone"
+    if set(found.per_seed) == {1.0}:
+        return "equal"
+    return "above" if found.low > 1.0 else "below" if found.high < 1.0 else "open"
 
 
 def _done(table: pd.DataFrame, study: str) -> pd.DataFrame:
@@ -55,30 +68,23 @@ def _main(rows: pd.DataFrame, study: str) -> list[str]:
         return [f"Main comparison: no finished cell of study {study}; run `libra run {study}`."]
     found = []
     for workload in dict.fromkeys(rows["workload"]):
-        parts = [f"{versus(_ratio(rows, LIBRA, UNIFORM, workload=workload))} the throughput of `{UNIFORM}`"]
+        parts = [versus(_ratio(rows, LIBRA, UNIFORM, workload=workload), f"that of `{UNIFORM}`")]
         if HOMOGENEOUS in set(rows["policy"]):
-            parts.append(
-                f"{versus(_ratio(rows, LIBRA, HOMOGENEOUS, workload=workload))} that of the best homogeneous plan"
-            )
-        found.append(f"**{WORKLOAD_TITLES.get(workload, workload)}**: Libra runs at {'; and at '.join(parts)}.")
+            best = _ratio(rows, LIBRA, HOMOGENEOUS, workload=workload)
+            parts.append(versus(best, "that of the best homogeneous plan"))
+        found.append(f"**{WORKLOAD_TITLES.get(workload, workload)}**: Libra's throughput is {' and '.join(parts)}.")
     return found
 
 
 def _ablation(rows: pd.DataFrame) -> str:
     if rows.empty:
         return "Ablation: no finished cell; run `libra run ablation`."
-    groups: dict[str, list[str]] = {"above 1": [], "below 1": [], "not to be told from 1": [], "unknown": []}
+    groups: dict[str, list[str]] = {side: [] for side in SIDES}
     for (before, _), (after, part) in pairwise(CHAIN):
         found = _ratio(rows, after, before)
-        groups[_side(found)].append(f"{part} ({text(found, '.3f') or 'no pair'})")
-    parts = [f"{side}: {', '.join(names)}" for side, names in groups.items() if names]
-    return f"**Ablation** on R2E-Gym, each part's ratio to the step before, with its interval {'; '.join(parts)}."
-
-
-def _side(found: Estimate | None) -> str:
-    if found is None or found.low is None or found.high is None:
-        return "unknown"
-    return "above 1" if found.low > 1.0 else "below 1" if found.high < 1.0 else "not to be told from 1"
+        groups[side_of_one(found)].append(f"{part} ({text(found, '.3f') or 'no pair'})")
+    parts = [f"{SIDES[side]}: {', '.join(names)}" for side, names in groups.items() if names]
+    return f"**Ablation** on R2E-Gym, each part's throughput over the step before it. {'; '.join(parts)}."
 
 
 def _routing(rows: pd.DataFrame) -> str:
@@ -90,8 +96,8 @@ def _routing(rows: pd.DataFrame) -> str:
         accuracy = interval(rows, workload=workload, policy="pattern-cmlfq", metric="routing_accuracy")
         share = f", one-shot accuracy {100 * accuracy.value:.0f} %" if accuracy else ""
         where = WORKLOAD_TITLES.get(workload, workload)
-        parts.append(f"on {where} {versus(gain)} the throughput of length-blind routing{share}")
-    return f"**Routing** on the authors' released layout: C-MLFQ has {'; '.join(parts)}."
+        parts.append(f"on {where} {versus(gain, 'that of length-blind routing')}{share}")
+    return f"**Routing** on the authors' released layout: C-MLFQ's throughput is {'; '.join(parts)}."
 
 
 def _traces(rows: pd.DataFrame) -> str:

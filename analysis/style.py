@@ -13,8 +13,10 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from analysis.statistics import mean_interval
 
@@ -145,6 +147,13 @@ def _diamond(edge: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def plain_log(axis: Axis) -> None:
+    """A logarithmic axis with ticks at 1, 2 and 5 of every decade, written as plain numbers."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
 def marks_legend(figure: Figure, *, seeds: bool = True, paper: bool = True) -> None:
     """Below the panels: what dots, whiskers and hollow diamonds stand for."""
     dot = Line2D([], [], marker="o", color="white", markeredgecolor=INK, markersize=4, linestyle="none")
@@ -180,12 +189,12 @@ def svg(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def save(plot: Plot, folder: Path) -> list[Path]:
-    """Write SVG and PNG (and the table as CSV); returns the files."""
+def save(plot: Plot, folder: Path, endings: Sequence[str] = ("svg", "png")) -> list[Path]:
+    """Write the figure in each format and the table as CSV; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     if plot.figure is not None:
-        for ending in ("svg", "png"):
+        for ending in endings:
             file = folder / f"{plot.name}.{ending}"
             metadata = {"Date": None, "Creator": None} if ending == "svg" else {"Software": None}
             plot.figure.savefig(file, metadata=metadata, bbox_inches="tight", dpi=2 * DPI)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from analysis.load import parquet_rows
 from analysis.names import MAIN_STUDIES, TRAINING_STEPS, UNIFORM, WORKLOAD_TITLES
-from analysis.style import WIDTH_IN, Plot, lines_legend, paper_marker
+from analysis.style import WIDTH_IN, Plot, lines_legend, paper_marker, plain_log
 from paper_figures.sources import Sources, titled
 
 COLUMNS = "step, rollout_s, train_s, (prompt_tok + generated_tok + observed_tok) / num_trajectories as mean_tok"
@@ -45,6 +45,7 @@ def build(sources: Sources) -> Plot:
             paper_marker(left, TRAINING_STEPS, sources.paper("drift-length-end"))
         left.set(title=f"{WORKLOAD_TITLES[workload]}: length", ylabel="mean length (token)", ylim=(0, None), xlabel="")
         right.set(title="stage times", ylabel="time (s)", yscale="log", xlabel="")
+        plain_log(right.yaxis)
     for panel in axes[-1]:
         panel.set_xlabel("training step (of 500)")
     figure.tight_layout()

@@ -7,7 +7,7 @@ import seaborn as sns
 from matplotlib import pyplot as plt
 
 from analysis.pairs import select
-from analysis.style import WIDTH_IN, Plot, marks_legend, paper_marker
+from analysis.style import WIDTH_IN, Plot, marks_legend, paper_marker, plain_log
 from paper_figures.sources import Sources
 from paper_figures.variants import label_lengths, with_overrides
 
@@ -43,6 +43,7 @@ def build(sources: Sources) -> Plot:
         )  # fmt: skip
         paper_marker(panel, LONGEST_TOK, sources.paper(claim))
         panel.set(xscale="log", yscale="log", ylabel=f"{name} (1K = 1)", title=name)
+        plain_log(panel.yaxis)
         label_lengths(panel, sorted(set(mean[LENGTH])))
         panel.legend(title="trajectories a step", loc="upper left")
         tables.append(_rows(mean, name, sources.paper(claim)))

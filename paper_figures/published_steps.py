@@ -29,7 +29,6 @@ def _row(row: PublishedRow) -> dict[str, str]:
     return {
         "run": row.id,
         "kind": row.table,
-        "source": row.source,
         "GPUs (rollout:training)": row.split,
         "before (s)": _number(row.before_s),
         "theirs (s)": _number(row.observed_s),
@@ -43,6 +42,7 @@ def _row(row: PublishedRow) -> dict[str, str]:
         "bound (x)": "" if row.bound_speedup is None else f"{row.bound_speedup:.2f}",
         "simulated": row.not_simulable or "yes",
         "note": row.note,
+        "source": row.source,
     }
 
 

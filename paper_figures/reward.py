@@ -41,7 +41,7 @@ def build(sources: Sources) -> Plot:
         for place, policy in enumerate(policies_in(here, SYSTEM_ORDER)):
             curve = _curve(here[here["policy"] == policy])
             # Later lines are thinner, so that equal curves show as stripes and none hides another.
-            width = 5.0 - 3.6 * place / max(1, len(names) - 1)
+            width = 6.5 - 5.0 * place / max(1, len(names) - 1)
             sns.lineplot(
                 data=curve, x="hours", y="reward", ax=panel, color=colour(policy), linewidth=width, errorbar=None
             )

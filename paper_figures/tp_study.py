@@ -7,7 +7,7 @@ import seaborn as sns
 from matplotlib import pyplot as plt
 
 from analysis.load import parquet_rows
-from analysis.style import COLOURS, WIDTH_IN, Plot, colour, marks_legend, paper_marker
+from analysis.style import COLOURS, WIDTH_IN, Plot, colour, marks_legend, paper_marker, plain_log
 from paper_figures.sources import Sources
 from paper_figures.variants import label_lengths, with_overrides
 
@@ -51,6 +51,7 @@ def build(sources: Sources) -> Plot:
         paper_marker(left, length, sources.paper(claim), colour(policy))
     left.set(xscale="log", ylim=(0, None), ylabel="generated token/s per GPU", title="rollout throughput")
     right.set(xscale="log", yscale="log", ylabel="rollout makespan (s)", title="rollout latency")
+    plain_log(right.yaxis)
     for panel in (left, right):
         label_lengths(panel, sorted(set(mean[LENGTH])))
     left.legend(title="TP of each instance", loc="upper right")

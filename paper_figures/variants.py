@@ -32,5 +32,5 @@ def with_overrides(rows: pd.DataFrame) -> pd.DataFrame:
 def label_lengths(axes: Axes, lengths_tok: Sequence[float]) -> None:
     """Ticks of a logarithmic axis at the lengths that were run: 1K, 2K, ... tokens."""
     axes.set_xticks(list(lengths_tok), [f"{length / 1024:g}K" for length in lengths_tok])
-    axes.minorticks_off()
+    axes.xaxis.minorticks_off()
     axes.set_xlabel("sequence length (token)")

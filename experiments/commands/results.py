@@ -60,7 +60,7 @@ def claims(root: Path, *, as_json: bool) -> None:
     if as_json:
         return print_json({"counts": count(judged), "notes": sources.comparable.notes, "claims": _as_json(judged)})
     out = console()
-    for name, rows in sections(judged).items():
+    for name, rows in sections([each for each in judged if each[0].kind != "setup"]).items():
         lines = [(claim.id, claim.text, value_text(verdict), verdict.word, verdict.reason) for claim, verdict in rows]
         out.print(table(f"\n{name}", ("claim", "paper", "ours", "verdict", "why"), lines))
     for note in sources.comparable.notes:
