@@ -13,7 +13,7 @@ from libra.routing.router import BucketRouter
 
 
 class Mlfq(BucketRouter):
-    """Never moves down, never more than one bucket a return."""
+    """Never moves down, never more than one bucket a return. Its `Why` holds no lengths: it predicts none."""
 
     def first(self, event: TrajectoryStart) -> Why:
         return Why(bucket=0)
@@ -21,4 +21,4 @@ class Mlfq(BucketRouter):
     def next(self, event: ToolReturned, current: int) -> Why:
         bounds_tok = self.fleet.bounds_tok
         crossed = current + 1 < len(bounds_tok) and event.context_tok > bounds_tok[current]
-        return Why("context", event.context_tok, event.context_tok, 1, current + crossed)
+        return Why(bucket=current + crossed)
