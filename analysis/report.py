@@ -31,7 +31,7 @@ PUBLISHED, TRACES = "published_steps", "traces"
 """Plots with sections of their own."""
 
 MAX_NUMBER, MAX_WORD, MAX_WIDE = 31, 40, 120
-"""Characters: a number with its interval; a name that stays on one line; a sentence. Beyond that a cell is a paragraph."""
+"""Characters: a number with its interval; a name that stays on one line; a sentence. More is a paragraph."""
 
 
 def write_report(store: Store, plots: Sequence[Plot], out: Path) -> Path:

@@ -47,6 +47,9 @@ INK = "#222222"
 PAPER = "#111111"
 """Colour of the paper's own numbers: always hollow, so they are never taken for ours."""
 
+PAPER_MARGIN = 1.08
+"""Room beyond a hollow diamond, so that it stands inside the frame."""
+
 WIDTH_IN = 9.0
 DPI = 110
 
@@ -136,7 +139,11 @@ def _frame(axes: Axes, values: pd.Series, *, across: bool) -> None:
 
 
 def paper_marker(axes: Axes, x: float, y: float, edge: str = PAPER) -> None:
-    """One of the paper's numbers: a hollow diamond."""
+    """One of the paper's numbers: a hollow diamond. The frame grows where it would lie outside."""
+    if x > axes.get_xlim()[1]:
+        axes.set_xlim(right=PAPER_MARGIN * x)
+    if y > axes.get_ylim()[1] > axes.get_ylim()[0]:
+        axes.set_ylim(top=PAPER_MARGIN * y)
     axes.plot([x], [y], zorder=5, clip_on=False, **_diamond(edge))
 
 

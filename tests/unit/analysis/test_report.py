@@ -1,0 +1,162 @@
+"""The report: one file that needs nothing else, says what is missing, and is equal for equal stores."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analysis.report import html_table, picture, prose, render, write_report
+from analysis.report_run import describe, parameters
+from analysis.report_short import sentences, side_of_one, versus
+from analysis.statistics import paired_ratio
+from analysis.style import Plot, use_style
+from libra.results.store import Store
+from paper_figures import FIGURES, builder
+from paper_figures.sources import Sources
+
+VOID = {"meta", "br", "hr", "img", "input", "link", "path", "use", "rect", "col"}
+
+
+class Page(HTMLParser):
+    """Collects ids, what elements point at, and unbalanced tags."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.targets: list[tuple[str, str]] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        self.ids += [known["id"] or ""] if "id" in known else []
+        self.targets += [(tag, known[key] or "") for key in ("src", "href") if key in known]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def plots(store: Store) -> list[Plot]:
+    use_style()
+    return [builder(name)(Sources(store)) for name in FIGURES]
+
+
+def comparison(made_cell):  # type: ignore[no-untyped-def]
+    rates = {"verl-static-uniform": 100.0, "best-homogeneous": 200.0, "libra": 200.0, "made-up-slow": 50.0}
+    return [
+        (made_cell(policy=policy, seed=seed, workload=workload), rate + seed)
+        for policy, rate in rates.items()
+        for workload in ("search-r1", "r2e-gym")
+        for seed in (0, 1)
+    ]
+
+
+def test_an_empty_store_gives_a_page_that_says_what_to_run(made_store) -> None:
+    store = made_store()
+    page = render(store, plots(store))
+    assert "The store is empty" in page
+    for study in ("end_to_end", "ablation", "routing", "traces", "motivation", "asynchrony", "sensitivity"):
+        assert f"No cell of study {study}: run <code>libra run {study}</code>." in page
+    assert "not simulable: missing" in page, "the published tables need no store"
+
+
+def test_the_page_is_one_file_without_scripts_or_network(made_store, made_cell, tmp_path: Path) -> None:
+    store = made_store(comparison(made_cell))
+    page = write_report(store, plots(store), tmp_path / "out")
+    text = page.read_text(encoding="utf-8")
+    parsed = Page(text)
+    assert parsed.open == []
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert {target.removeprefix("#") for _, target in parsed.targets} <= set(parsed.ids), "only links inside the page"
+    assert not re.search(r"https?://", text)
+    assert not re.search(r"<script|<img|<link|@import|url\((?!#)", text)
+    assert (tmp_path / "out" / "figures" / "throughput.png").stat().st_size > 10_000
+    assert str(tmp_path) not in text
+
+
+def test_equal_stores_give_equal_bytes(made_store, made_cell) -> None:
+    cells = comparison(made_cell)[::4]
+    first, second = (made_store(cells, root=name) for name in ("one", "two"))
+    assert render(first, plots(first)) == render(second, plots(second))
+
+
+def test_failures_and_mixed_code_are_in_the_warning_box(made_store, made_cell) -> None:
+    made_store([(made_cell(policy="made-up-a", study="demo"), 10.0)], code="aaaaaaaaaaaaaaaa")
+    store = made_store([(made_cell(policy="made-up-b"), 10.0), (made_cell(policy="made-up-c"), "failed")])
+    run = describe(store, ())
+    assert run.warnings[0] == "1 of 3 cells failed; they are listed below, and every number is without them."
+    assert "Cells come from 2 versions of the code (aaaaaaaaaaaaaaaa, madeup00madeup00)" in run.warnings[1]
+    assert list(run.failures["why"]) == ["made-up reason"]
+    facts = dict(run.facts)
+    assert facts["commit"] == "0123456789ab"
+    assert facts["wall time of all cells, summed"] == "4 s"
+
+
+def test_steps_stand_for_a_part_of_the_training(made_store, made_cell) -> None:
+    store = made_store([(made_cell(policy="made-up", num_steps=50), 10.0)])
+    assert list(describe(store, ()).studies["simulated steps per run"]) == [
+        "50, each standing for 10 of 500 training steps"
+    ]  # fmt: skip
+
+
+def test_the_short_sentences_are_computed(made_store, made_cell) -> None:
+    table = Sources(made_store(comparison(made_cell))).table
+    found = sentences(table, [])
+    assert found[0].startswith("**Search-R1**: Libra's throughput is 1.995 [")
+    assert "1.000 [1.000, 1.000] times that of the best homogeneous plan (n = 2; equal in every seed)" in found[0]
+    assert any(text.startswith("Ablation: no finished cell") for text in found)
+    assert found[-1].startswith("**Precision**: ")
+
+
+@pytest.mark.parametrize(
+    ("ours", "side"),
+    [((2.0, 2.1), "above"), ((0.5, 0.51), "below"), ((0.9, 1.2), "open"), ((1.0, 1.0), "equal"), ((2.0,), "alone")],
+)
+def test_side_of_one(ours: tuple[float, ...], side: str) -> None:
+    found = paired_ratio(dict(enumerate(ours)), dict.fromkeys(range(len(ours)), 1.0))
+    assert side_of_one(found) == side
+
+
+def test_a_ratio_in_words() -> None:
+    assert versus(None, "that of `x`") == "not known against that of `x` (no pair of finished seeds)"
+    one = paired_ratio({0: 3.0}, {0: 2.0})
+    assert versus(one, "that of `x`") == "1.500 times that of `x` (n = 1; without an interval)"
+
+
+def test_parameters_come_from_the_facts_of_a_cell(made_store, made_cell) -> None:
+    store = made_store([(made_cell(policy="made-up"), 10.0)])
+    assert parameters(store.cells()) == {}
+    file = store.cells()[0].path / "metrics.json"
+    row = '{"name": "sigma", "value": "1.2", "provenance": "assumed", "source": "a reason"}'
+    file.write_text(file.read_text().replace('"num_gpus": 48', f'"parameters": [{row}], "num_gpus": 48'))
+    found = parameters(store.cells())
+    assert list(found) == ["r2e-gym"]
+    assert found["r2e-gym"].to_dict("records")[0]["provenance"] == "assumed"
+
+
+def test_prose_escapes_and_marks() -> None:
+    assert prose("a < b, `x` and **y**") == "a &lt; b, <code>x</code> and <strong>y</strong>"
+
+
+def test_table_cells_by_kind() -> None:
+    text = html_table(pd.DataFrame([{"a (s)": "1.5 [1.0, 2.0]", "b": "<name>", "c": float("nan")}]))
+    assert "<td class='num'>1.5 [1.0, 2.0]</td><td class='word'>&lt;name&gt;</td><td class='word'></td>" in text
+
+
+def test_a_picture_has_no_namespace_and_its_own_ids() -> None:
+    use_style()
+    from matplotlib import pyplot as plt
+
+    figure, panel = plt.subplots()
+    panel.plot([0, 1], [0, 1])
+    text = picture(Plot("made-up", "A title", "", figure))
+    assert text.startswith('<svg role="img" aria-label="A title"')
+    assert "http" not in text
+    assert all(each.startswith("made-up-") for each in re.findall(r'id="([^"]+)"', text))

@@ -1,0 +1,120 @@
+"""Every figure says what it lacks, draws from a made-up store, and has the paper's numbers as the claims have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from analysis.published import predict_rows
+from analysis.style import save, use_style
+from experiments.commands import results
+from experiments.studies import ablation, asynchrony, end_to_end, motivation, routing, sensitivity
+from libra.core.errors import ConfigError
+from libra.core.registry import StudyArgs
+from paper_figures import FIGURES, builder
+from paper_figures.sources import Sources
+from paper_figures.variants import overrides, with_overrides
+
+STUDIES = {
+    "throughput": end_to_end, "drift": end_to_end, "reward": end_to_end, "ablation": ablation, "routing": routing,
+    "growth": motivation, "tp_study": motivation, "asynchrony": asynchrony, "sensitivity": sensitivity,
+}  # fmt: skip
+TABLES_ONLY = ("asynchrony", "sensitivity")
+
+
+def build(name: str, store):  # type: ignore[no-untyped-def]
+    use_style()
+    return builder(name)(Sources(store))
+
+
+def diamonds(figure: Figure) -> list[tuple[float, float]]:
+    """Where the paper's hollow markers stand."""
+    lines = [line for axes in figure.axes for line in axes.lines if line.get_marker() == "D"]
+    assert all(line.get_markerfacecolor() == "none" for line in lines)
+    return [(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in lines]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", [name for name in FIGURES if name != "published_steps"])
+def test_a_store_without_the_study_is_said(made_store, name: str) -> None:
+    plot = build(name, made_store())
+    assert plot.figure is None and plot.table is None
+    assert "run `libra run " in plot.missing
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_cells_of_its_study_are_all_that_a_figure_needs(made_store, name: str, tmp_path: Path) -> None:
+    cells = list(STUDIES[name].cells(StudyArgs(num_seeds=1, num_steps=3)))
+    plot = build(name, made_store((cell, 100.0 + place) for place, cell in enumerate(cells)))
+    assert plot.missing == ""
+    assert plot.table is not None and len(plot.table) > 0
+    assert (plot.figure is None) == (name in TABLES_ONLY)
+    endings = {file.suffix for file in save(plot, tmp_path)}
+    assert endings == ({".csv"} if name in TABLES_ONLY else {".csv", ".svg", ".png"})
+
+
+def test_throughput_and_its_paired_ratio(made_store, made_cell) -> None:
+    rates = {"verl-static-uniform": 100.0, "libra": 250.0}
+    plot = build("throughput", made_store((made_cell(policy=name), rate) for name, rate in rates.items()))
+    row = plot.table.set_index("system").loc["libra"]
+    assert (row["ours (token/s)"], row["paper (token/s)"]) == ("250", "763")
+    assert row["ratio to verl-static-uniform (x)"] == "2.500"
+    assert diamonds(plot.figure) == [(423.0, 0.0), (763.0, 1.0)]
+
+
+def test_the_ablation_has_the_papers_levels(made_store, made_cell) -> None:
+    cells = [
+        (made_cell(study="ablation", policy=name), 100.0) for name in ("verl-static-uniform", "libra-hetero", "libra")
+    ]
+    plot = build("ablation", made_store(cells))
+    assert [y for _, y in diamonds(plot.figure)] == [423.0, 510.0, 551.0, 666.0, 763.0]
+    assert list(plot.table["ratio, paper (x)"]) == ["1.206", "1.080", "1.209", "1.146", "", "1.804"]
+    assert plot.table.iloc[-1]["ratio, ours (x)"] == "1.000"
+
+
+def test_traces_are_compared_with_static_uniform(made_store, made_cell) -> None:
+    cells = [
+        (made_cell(study="traces", policy=policy, workload="trace:/somewhere/made-up.jsonl.gz", seed=seed), rate)
+        for policy, rate in (("verl-static-uniform", 100.0), ("libra", 150.0))
+        for seed in (0, 1)
+    ]
+    plot = build("traces", made_store(cells))
+    assert plot.table["trace"].unique().tolist() == ["made-up"]
+    assert plot.table.set_index("system").loc["libra", "ratio to verl-static-uniform (x)"] == "1.500 [1.500, 1.500]"
+
+
+def test_published_steps_has_every_row_and_what_is_missing(made_store) -> None:
+    table = build("published_steps", made_store()).table
+    assert list(table["run"]) == [row.id for row in predict_rows()]
+    assert table["simulated"].str.startswith("not simulable: missing").all()
+    row = table.set_index("run").loc["verl-7b-64-64"]
+    assert (row["theirs (s)"], row["theirs against ours"]) == ("150.6", "below")
+
+
+def test_overrides_become_columns() -> None:
+    rows = with_overrides(pd.DataFrame({"variant": ["workload.batch=16, pipeline.kind=async", ""]}))
+    assert rows["workload.batch"].tolist()[0] == 16.0
+    assert rows["pipeline.kind"].tolist()[0] == "async"
+    assert rows["policy.num_train_gpus"].isna().all()
+    assert overrides("") == {}
+
+
+def test_an_unknown_figure_is_refused_with_the_nearest(made_store, tmp_path: Path) -> None:
+    store = made_store()
+    with pytest.raises(ConfigError, match="did you mean 'throughput'"):
+        results.figures(store.root, tmp_path, ("throughputs",))
+
+
+def test_figures_claims_and_report_print(made_store, made_cell, tmp_path: Path, capsys) -> None:
+    store = made_store([(made_cell(policy="libra", study="demo", seed=seed), 100.0) for seed in (0, 1)])
+    results.figures(store.root, tmp_path / "figures", ("throughput",))
+    assert (tmp_path / "figures" / "throughput.svg").exists()
+    results.claims(store.root, as_json=True)
+    assert '"counts"' in capsys.readouterr().out
+    results.claims(store.root, as_json=False)
+    assert "not judged" in capsys.readouterr().out
+    results.report(store.root, tmp_path / "report")
+    assert "report.html" in capsys.readouterr().out
+    assert results.demo_table(store.root).row_count == 1
