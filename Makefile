@@ -1,8 +1,10 @@
 # Everything from a fresh clone: `make reproduce` (laptop, no GPU), `make test` (what CI runs). `make help` lists the rest.
 
 # What `make reproduce` runs, in this order. An interrupted run resumes: finished cells are never run again.
-REPRODUCE_STUDIES ?= end_to_end
-REPRODUCE_OPTIONS ?= --launcher processes
+REPRODUCE_STUDIES ?= end_to_end ablation routing motivation asynchrony sensitivity
+REPRODUCE_OPTIONS ?=
+# Folder of public agent traces; those found there are imported and run as well (study `traces`).
+TRACES ?= ../shared/traces
 # Where cells, figures and the report go.
 STORE ?= runs
 FIGURES ?= figures
@@ -16,15 +18,17 @@ WRITE = $(LIBRA) report --store $(STORE) --out $(REPORT)
 PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce demo figures report test lint dev clean
+.PHONY: help traces reproduce demo figures report test lint dev clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*##/\t/' | expand -t 12
 
 # Exit 1 of `libra run` means that some cells failed: the report shows them, so it is still made.
-reproduce: $(VENV)/.installed-light ## from nothing to the report: install, run the main job, draw figures, write the report
+reproduce: traces ## from nothing to the report: install, run the main job, draw figures, write the report
 	@failed=0; \
-	for study in $(REPRODUCE_STUDIES); do \
+	studies="$(REPRODUCE_STUDIES)"; \
+	if ls traces/*.jsonl.gz >/dev/null 2>&1; then studies="$$studies traces"; fi; \
+	for study in $$studies; do \
 	  code=0; $(LIBRA) run $$study $(REPRODUCE_OPTIONS) --store $(STORE) || code=$$?; \
 	  if [ $$code -gt 1 ]; then echo "stopped in study $$study; run it again to resume" >&2; exit $$code; fi; \
 	  if [ $$code -eq 1 ]; then failed=1; fi; \
@@ -33,6 +37,17 @@ reproduce: $(VENV)/.installed-light ## from nothing to the report: install, run 
 	echo "report: $(abspath $(REPORT))/report.html"; \
 	if [ $$failed -eq 1 ]; then echo "some cells failed; the report lists them" >&2; fi; \
 	exit $$failed
+
+# FOLDER=FORMAT of each source; a trace that is there already is not imported again.
+TRACE_SOURCES = tau-bench/gpt-4o-airline.json=openai swe-agent/raw=swe-agent mini-swe-agent/raw=mini-swe-agent \
+	kv-cache-tester/raw=kv-cache-tester kv-cache-tester/episodes.jsonl.gz=normalized
+
+traces: $(VENV)/.installed-light ## import the public traces under TRACES, if there are any
+	@for pair in $(TRACE_SOURCES); do \
+	  source="$(TRACES)/$${pair%=*}"; format="$${pair#*=}"; \
+	  out="traces/$$(echo "$${pair%=*}" | sed -e 's#/raw##' -e 's#\..*##' -e 's#/#-#').jsonl.gz"; \
+	  if [ -e "$$source" ] && [ ! -e "$$out" ]; then $(LIBRA) import $$format "$$source" --out "$$out" || exit $$?; fi; \
+	done
 
 demo: $(VENV)/.installed-light ## the newcomer's first minute: three workloads, five systems, a report
 	@$(LIBRA) demo --store $(STORE)

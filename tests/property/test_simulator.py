@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -168,7 +169,7 @@ def check_time(log: Log) -> None:
     """Time never runs backwards, steps are contiguous, and no pool is busy for longer than it exists."""
     times = [event.t_s for event, _ in log.decisions]
     assert times == sorted(times)
-    for before, after in zip(log.steps, log.steps[1:], strict=False):
+    for before, after in itertools.pairwise(log.steps):
         assert before.end_s == after.start_s
     for row in log.steps:
         assert 0 <= row.rollout_90_s <= row.rollout_s

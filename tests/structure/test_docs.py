@@ -20,20 +20,47 @@ ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 300
 
 # Quick enough to run as they stand.
-AS_IS = (r"libra( [a-z]+)* --help", r"libra list( .+)?")
+AS_IS = (
+    r"libra( [a-z]+)* --help",
+    r"libra list( .+)?",
+    r"libra (demo|run smoke|status|claims)( smoke)?",
+    r"libra run .* --dry-run",
+    r"libra (figures|report) --out [a-z]+",
+)
 
-# Documented command -> what the test runs for it. `{root}` is the project, `{venv}` the environment of this test run.
+# Documented command -> what the test runs for it. `{root}` is the project, `{venv}` the environment of this test run,
+# `{desk}` the reader's folder.
 # Commands that need a GPU or a network are reduced to their --dry-run; those that install or run this very test suite,
 # to what `make` would do.
 MAKE = "make -C {root} VENV={venv} -o {venv}/.installed-light -o {venv}/.installed-dev"
+CELL = """$(libra status smoke --json | python -c 'import json, sys; print(json.load(sys.stdin)[0]["id"])')"""
 REDUCED = {
     "make test": f"{MAKE} -n test",
     "make lint": f"{MAKE} -n lint",
+    "make reproduce": (
+        f"{MAKE} reproduce STORE=$PWD/made FIGURES=$PWD/made-figures REPORT=$PWD/made-report TRACES=none "
+        'REPRODUCE_STUDIES=smoke REPRODUCE_OPTIONS="--seeds 1 --steps 2"'
+    ),
     ".venv/bin/python -m pytest tests/structure": "cd {root} && python -m pytest -q tests/structure/test_size.py",
     '.venv/bin/python -m pytest -m "not slow"': (
         'cd {root} && python -m pytest -q -m "not slow" --collect-only tests/structure/test_size.py'
     ),
+    "libra run ablation --seeds 3 --steps 50": "libra run ablation --seeds 1 --steps 2",
+    "libra import auto tests/data --out traces/mine.jsonl.gz": (
+        "libra import auto {root}/tests/data --out traces/mine.jsonl.gz"
+    ),
+    "libra run traces --trace traces/mine.jsonl.gz --seeds 1 --steps 4": (
+        "libra run traces --trace traces/mine.jsonl.gz --seeds 1 --steps 2 --only policy=libra"
+    ),
+    "libra show CELL": f"libra show {CELL}",
+    "libra replay CELL": f"libra replay {CELL}",
+    "libra trace CELL": f"libra trace {CELL}",
+    "libra run smoke --plugin my_policies": "libra run smoke --plugin my_policies --steps 2",
+    "python -m pytest tests/contract --plugin my_policies": (
+        "cd {root} && python -m pytest -q tests/contract --plugin {desk}/my_policies -k tp4-16"
+    ),
 }
+"""A command with braces of its own doubles them."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +101,10 @@ def documented() -> list[Command]:
     return list(found.values())
 
 
-def to_run(command: Command) -> str:
+def to_run(command: Command, desk: Path) -> str:
     """What the test runs for a command. Fails for one that is neither quick nor in the table."""
     if command.text in REDUCED:
-        return REDUCED[command.text].format(root=ROOT, venv=sys.prefix)
+        return REDUCED[command.text].format(root=ROOT, venv=sys.prefix, desk=desk)
     if not any(re.fullmatch(pattern, command.text) for pattern in AS_IS):
         pytest.fail(
             f"{command.place}: `{command.text}` is run by no test: give it a reduced form in REDUCED of "
@@ -88,13 +115,18 @@ def to_run(command: Command) -> str:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reader's folder: shared by all commands."""
-    return tmp_path_factory.mktemp("desk")
+    """The reader's folder, shared by all commands; Python blocks that name a file in their first line are in it."""
+    folder = tmp_path_factory.mktemp("desk")
+    for page in documents(ROOT):
+        for name, code in re.findall(r"```python\n# (\S+\.py)\n(.*?)```", page.read_text(), flags=re.DOTALL):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(code)
+    return folder
 
 
 @pytest.mark.parametrize("command", [pytest.param(command, id=command.text) for command in documented()])
 def test_a_documented_command_runs(command: Command, desk: Path) -> None:
-    line = to_run(command)
+    line = to_run(command, desk)
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", line],
@@ -115,7 +147,7 @@ def test_the_table_holds_documented_commands_only() -> None:
 
 def test_a_command_that_nobody_runs_is_named() -> None:
     with pytest.raises(pytest.fail.Exception, match=r"README\.md:7: `libra conquer` is run by no test"):
-        to_run(Command("README.md:7", "libra conquer"))
+        to_run(Command("README.md:7", "libra conquer"), Path())
 
 
 def test_commands_are_read_as_a_reader_reads_them() -> None:

@@ -114,8 +114,11 @@ class Barrier:
 
 
 class Asynchronous:
-    """Continuous rollout. Group g starts only when g < (eta + version + 1) * groups_per_step (AReaL's gate), and the
-    trainer waits for a group that would otherwise become older than eta versions: nothing is thrown away."""
+    """Continuous rollout. Group g starts only when g < (eta + version + 1) * groups_per_step (AReaL's gate).
+
+    The trainer takes the oldest finished groups, and waits when that would leave more old ones than later steps can
+    take before they become older than eta versions: the bound holds and nothing is thrown away.
+    """
 
     def __init__(self, stages: Stages, spec: PipelineSpec) -> None:
         self._stages, self._staleness = stages, spec.staleness
@@ -152,17 +155,23 @@ class Asynchronous:
         stages = self._stages
         if self._busy or len(self._ready) < stages.groups_per_step:
             return
-        due = [group for group, born in self._born.items() if born <= stages.version - self._staleness]
-        finished = {members[0].record.group for members in self._ready}
-        if any(group not in finished for group in due):
-            return
         self._ready.sort(key=lambda members: self._born[members[0].record.group])
-        chosen, self._ready = self._ready[: stages.groups_per_step], self._ready[stages.groups_per_step :]
+        chosen = self._ready[: stages.groups_per_step]
+        taken = {members[0].record.group for members in chosen}
+        if not self._leaves_time_for({group: born for group, born in self._born.items() if group not in taken}):
+            return
+        self._ready = self._ready[stages.groups_per_step :]
         self._batch = [live for members in chosen for live in members]
-        for members in chosen:
-            del self._born[members[0].record.group]
+        for group in taken:
+            del self._born[group]
         self._busy = True
         stages.train(self._batch, lambda: stages.sync_weights(self._synced))
+
+    def _leaves_time_for(self, left: dict[int, int]) -> bool:
+        """Whether later steps, one batch each, can train all groups `left` (group -> birth version) in time."""
+        stages = self._stages
+        due = sorted(born + self._staleness - stages.version for born in left.values())
+        return all(count <= steps * stages.groups_per_step for count, steps in enumerate(due, start=1))
 
     def _synced(self) -> None:
         batch, self._batch = self._batch, []

@@ -1,0 +1,152 @@
+"""Plans and switches on a simulated fleet: what they cost, when engines come and go, and what is refused."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from libra.backends.sim.clock import Clock
+from libra.backends.sim.fleet import Fleet, pack
+from libra.backends.sim.instance import Request
+from libra.backends.sim.options import SimOptions
+from libra.backends.sim.truth import Truth
+from libra.clusters import load_cluster
+from libra.core.errors import CapacityError
+from libra.core.events import AllocationChanged
+from libra.core.plan import InstanceSpec, Move, Plan, TrainLayout
+from libra.models import load_model
+
+CLUSTER, MODEL = load_cluster("a800x48"), load_model("qwen3-14b")
+HYBRID = Plan(
+    train=TrainLayout(tp=4, dp=6),
+    instances=(InstanceSpec(0, 8), InstanceSpec(1, 8), InstanceSpec(2, 4, hybrid=0), InstanceSpec(3, 4, hybrid=1)),
+    bounds_tok=(40960,),
+)
+
+
+class Desk:
+    """A fleet with its clock and the acknowledgements that it gave."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.clock, self.reports = Clock(), list[AllocationChanged]()
+        self.truth = Truth(CLUSTER, MODEL)
+        self.fleet = Fleet(
+            CLUSTER,
+            self.truth,
+            SimOptions(check=True),
+            self.clock,
+            lambda e, _: self.fleet.drained(e),
+            self.reports.append,
+        )
+        self.fleet.install(plan)
+
+    def states(self) -> dict[int, str]:
+        return dict(self.fleet.states)
+
+    def run_until(self, t_s: float) -> None:
+        done: list[bool] = []
+        self.clock.at(t_s, lambda: done.append(True))
+        self.clock.run(lambda: bool(done))
+
+
+def test_first_plan_is_up_at_once_and_free() -> None:
+    desk = Desk(HYBRID)
+    assert set(desk.states().values()) == {"up"}
+    assert desk.fleet.moving_gpu_s == 0.0
+    assert desk.fleet.train_layout().dp == 6
+    assert [report.cause for report in desk.reports] == ["plan"]
+
+
+def test_hybrid_replica_trains_only_after_sleep_and_snapshot() -> None:
+    desk = Desk(HYBRID)
+    desk.fleet.switch((Move(0, "train"),))
+    price_s = desk.truth.sleep_s + desk.truth.snapshot_join_s(HYBRID.train)
+    assert desk.states() == {0: "up", 1: "up", 2: "training", 3: "up"}
+    assert desk.fleet.train_layout().dp == 6, "the core does not wait for it"
+    desk.run_until(price_s * 0.999)
+    assert desk.fleet.train_layout().dp == 6
+    desk.run_until(price_s)
+    assert desk.fleet.train_layout().dp == 7
+    assert desk.fleet.moving_gpu_s == pytest.approx(4 * price_s)
+
+
+def test_hybrid_replica_returns_after_wake_and_weight_sync() -> None:
+    desk = Desk(HYBRID)
+    desk.fleet.switch((Move(1, "train"),))
+    desk.run_until(100.0)
+    desk.fleet.switch((Move(1, "rollout"),))
+    assert desk.fleet.train_layout().dp == 6
+    assert desk.states()[3] == "starting"
+    desk.run_until(100.0 + desk.truth.wake_s + desk.truth.weight_sync_s())
+    assert desk.states()[3] == "up"
+    assert [report.cause for report in desk.reports] == ["plan", "switch", "switch", "up"]
+
+
+def test_switch_is_idempotent_and_an_unknown_replica_is_refused() -> None:
+    desk = Desk(HYBRID)
+    desk.fleet.switch((Move(0, "train"),))
+    before = desk.fleet.moving_gpu_s
+    desk.fleet.switch((Move(0, "train"), Move(1, "rollout")))
+    assert desk.fleet.moving_gpu_s == before
+    desk.fleet.switch((Move(9, "train"),))
+    assert (desk.reports[-1].cause, "no such hybrid replica" in desk.reports[-1].reason) == ("rejected", True)
+
+
+def test_a_busy_engine_drains_before_it_is_lent() -> None:
+    desk = Desk(HYBRID)
+    desk.fleet.instances[2].submit(Request(0, ("p", 100), 100, 2000))
+    desk.fleet.switch((Move(0, "train"),))
+    assert desk.states()[2] == "draining"
+    desk.run_until(1000.0)
+    assert desk.states()[2] == "training"
+    assert desk.reports[-1].cause == "down"
+
+
+def test_repartition_keeps_equal_engines_and_cold_starts_the_others() -> None:
+    desk = Desk(HYBRID)
+    kept = desk.fleet.instances[0]
+    plan = Plan(TrainLayout(4, 4), (InstanceSpec(0, 8), InstanceSpec(5, 8), InstanceSpec(6, 8)), (40960,))
+    desk.fleet.repartition(plan)
+    assert desk.states() == {0: "up", 5: "starting", 6: "starting"}
+    assert desk.fleet.instances[0] is kept
+    assert desk.fleet.trainer_ready_s == pytest.approx(desk.truth.regroup_s(plan.train))
+    desk.run_until(desk.truth.cold_start_s)
+    assert set(desk.states().values()) == {"up"}
+
+
+def test_new_engines_wait_for_the_gpus_of_those_that_drain() -> None:
+    desk = Desk(HYBRID)
+    desk.fleet.instances[1].submit(Request(0, ("p", 100), 100, 3000))
+    plan = Plan(HYBRID.train, (InstanceSpec(0, 8), InstanceSpec(7, 4), InstanceSpec(8, 4)), (40960,))
+    desk.fleet.repartition(plan)
+    assert desk.states() == {0: "up", 1: "draining"}
+    desk.run_until(1000.0)
+    assert desk.states() == {0: "up", 7: "up", 8: "up"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train": TrainLayout(4, 12)}, "uses 72 GPUs of 48"),
+        ({"instances": ()}, "no rollout instance"),
+        ({"train": TrainLayout(1, 1)}, "needs 281 GiB"),
+        ({"instances": tuple(InstanceSpec(i, 3) for i in range(2))}, "no engine of 3 GPUs"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_and_nothing_changes(change: dict[str, object], message: str) -> None:
+    plan = msgspec.structs.replace(HYBRID, **change)
+    with pytest.raises(CapacityError, match=message):
+        Desk(plan)
+    desk = Desk(HYBRID)
+    before = desk.fleet.allocation()
+    desk.fleet.repartition(plan)
+    assert desk.reports[-1].cause == "rejected" and desk.reports[-1].reason
+    assert desk.fleet.allocation() == before
+
+
+def test_groups_are_packed_into_nodes() -> None:
+    nodes = pack(HYBRID, CLUSTER)
+    assert nodes == {0: 3, 1: 4, 2: 5, 3: 5}
+    uneven = Plan(TrainLayout(4, 11), (InstanceSpec(0, 4), InstanceSpec(1, 4)), (40960,))
+    with pytest.raises(CapacityError, match="needs 4 GPUs of one node"):
+        pack(uneven, CLUSTER)
