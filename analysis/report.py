@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from analysis.claim_model import Claim, load_claims, load_sources
 from analysis.claims import Verdict
 from analysis.load import comparable_cells
-from analysis.report_run import describe, parameters
+from analysis.report_run import describe, workload_facts
 from analysis.report_short import sentences
 from analysis.statistics import RESOLVED_HALF_WIDTH
 from analysis.style import Plot, save, svg
@@ -69,7 +69,7 @@ def render(store: Store, plots: Sequence[Plot]) -> str:
         metrics=list(METRICS.values()),
         steady_state=STEADY_STATE,
         resolved=f"{100 * RESOLVED_HALF_WIDTH:g} %",
-        parameters=parameters(comparable.cells),
+        workloads=workload_facts(comparable.cells),
     )
 
 

@@ -132,13 +132,23 @@ def _read(cell: StoredCell, name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def parameters(cells: Sequence[StoredCell]) -> dict[str, pd.DataFrame]:
-    """Documented parameters by workload, from `facts.parameters` of `metrics.json`; a cell without overrides first."""
-    found: dict[str, pd.DataFrame] = {}
+@dataclass(frozen=True)
+class WorkloadFacts:
+    """What a run stored of its workload: documented parameters, and what a user should know about the data."""
+
+    parameters: pd.DataFrame
+    warnings: tuple[str, ...]
+
+
+def workload_facts(cells: Sequence[StoredCell]) -> dict[str, WorkloadFacts]:
+    """By workload, from `workload.json` of its first finished cell; cells without overrides go first."""
+    found: dict[str, WorkloadFacts] = {}
     for cell in sorted(cells, key=lambda each: bool(each.cell.section("workload").keys() - {"num_steps"})):
         name = workload_name(cell.cell.workload)
-        if name not in found and cell.status.state == "done":
-            rows = _read(cell, "metrics.json").get("facts", {}).get("parameters", [])
-            if rows:
-                found[name] = pd.DataFrame(rows)[["name", "value", "provenance", "source"]]
+        if name in found or cell.status.state != "done":
+            continue
+        stored = _read(cell, "workload.json")
+        rows = pd.DataFrame(stored.get("parameters", []), columns=["name", "value", "provenance", "source"])
+        if stored:
+            found[name] = WorkloadFacts(rows, tuple(stored.get("warnings", ())))
     return dict(sorted(found.items()))

@@ -41,8 +41,7 @@ def versus(found: Estimate | None, whose: str) -> str:
     """`1.21 [1.15, 1.27] times that of X (n = 3)`, with what keeps the ratio from being told from 1."""
     if found is None:
         return f"not known against {whose} (no pair of finished seeds)"
-    doubt = {"equal": "; equal in every seed", "open": "; not to be told from 1", "alone": "; without an interval"}
-    return f"{text(found, '.3f')} times {whose} (n = {found.n}{doubt.get(side_of_one(found), '')})"
+    return f"{text(found, '.3f')} times {whose} (n = {found.n}; {SIDES[side_of_one(found)].lower()})"
 
 
 def side_of_one(found: Estimate | None) -> str:

@@ -6,11 +6,12 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pandas as pd
 import pytest
 
 from analysis.report import html_table, picture, prose, render, write_report
-from analysis.report_run import describe, parameters
+from analysis.report_run import describe, workload_facts
 from analysis.report_short import sentences, side_of_one, versus
 from analysis.statistics import paired_ratio
 from analysis.style import Plot, use_style
@@ -130,15 +131,16 @@ def test_a_ratio_in_words() -> None:
     assert versus(one, "that of `x`") == "1.500 times that of `x` (n = 1; without an interval)"
 
 
-def test_parameters_come_from_the_facts_of_a_cell(made_store, made_cell) -> None:
+def test_what_a_run_stored_of_its_workload_is_shown(made_store, made_cell) -> None:
     store = made_store([(made_cell(policy="made-up"), 10.0)])
-    assert parameters(store.cells()) == {}
-    file = store.cells()[0].path / "metrics.json"
-    row = '{"name": "sigma", "value": "1.2", "provenance": "assumed", "source": "a reason"}'
-    file.write_text(file.read_text().replace('"num_gpus": 48', f'"parameters": [{row}], "num_gpus": 48'))
-    found = parameters(store.cells())
-    assert list(found) == ["r2e-gym"]
-    assert found["r2e-gym"].to_dict("records")[0]["provenance"] == "assumed"
+    assert workload_facts(store.cells()) == {}
+    row = {"name": "sigma", "value": "1.2", "provenance": "assumed", "source": "a reason"}
+    stored = {"warnings": ["lengths were cut"], "parameters": [row]}
+    (store.cells()[0].path / "workload.json").write_bytes(msgspec.json.encode(stored))
+    found = workload_facts(store.cells())["r2e-gym"]
+    assert (found.parameters.to_dict("records"), found.warnings) == ([row], ("lengths were cut",))
+    page = render(store, ())
+    assert "r2e-gym (1 parameters)" in page and "r2e-gym: lengths were cut" in page
 
 
 def test_prose_escapes_and_marks() -> None:
