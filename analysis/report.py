@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from analysis.claim_model import Claim, load_claims, load_sources
 from analysis.claims import Verdict
 from analysis.load import comparable_cells
-from analysis.report_run import describe, workload_facts
+from analysis.report_run import describe, timing_facts, workload_facts
 from analysis.report_short import sentences
 from analysis.statistics import RESOLVED_HALF_WIDTH
 from analysis.style import Plot, save, svg
@@ -70,6 +70,7 @@ def render(store: Store, plots: Sequence[Plot]) -> str:
         steady_state=STEADY_STATE,
         resolved=f"{100 * RESOLVED_HALF_WIDTH:g} %",
         workloads=workload_facts(comparable.cells),
+        timing=timing_facts(comparable.cells),
     )
 
 

@@ -14,6 +14,9 @@ from analysis.load import planned_steps, workload_name
 from analysis.names import TRAINING_STEPS, WORKLOAD_TITLES
 from libra.results.store import State, Store, StoredCell
 
+CONSTANT = ("value", "unit", "kind", "source")
+"""What a timing constant is told with."""
+
 NOT_OVER: tuple[State, ...] = ("pending", "running")
 
 
@@ -152,3 +155,24 @@ def workload_facts(cells: Sequence[StoredCell]) -> dict[str, WorkloadFacts]:
         if stored:
             found[name] = WorkloadFacts(rows, tuple(stored.get("warnings", ())))
     return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True)
+class TimingFacts:
+    """The simulator's timing constants with their sources, how many of each kind, and what runs noted about them."""
+
+    constants: pd.DataFrame
+    kinds: str
+    notes: tuple[str, ...]
+
+
+def timing_facts(cells: Sequence[StoredCell]) -> TimingFacts:
+    """From `timing_model.json`: constants of the first finished cell that stored them, notes of all."""
+    stored = [_read(cell, "timing_model.json") for cell in cells if cell.status.state == "done"]
+    constants: dict[str, Any] = next((each["constants"] for each in stored if each.get("constants")), {})
+    rows = pd.DataFrame(
+        [{"constant": name, **{key: str(fact.get(key, "")) for key in CONSTANT}} for name, fact in constants.items()]
+    )
+    kinds = Counter(fact.get("kind", "") for fact in constants.values())
+    notes = dict.fromkeys(each["note"] for each in stored if each.get("note"))
+    return TimingFacts(rows, ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())), tuple(notes))

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from analysis.report import html_table, picture, prose, render, write_report
-from analysis.report_run import describe, workload_facts
+from analysis.report_run import describe, timing_facts, workload_facts
 from analysis.report_short import sentences, side_of_one, versus
 from analysis.statistics import paired_ratio
 from analysis.style import Plot, use_style
@@ -141,6 +141,18 @@ def test_what_a_run_stored_of_its_workload_is_shown(made_store, made_cell) -> No
     assert (found.parameters.to_dict("records"), found.warnings) == ([row], ("lengths were cut",))
     page = render(store, ())
     assert "r2e-gym (1 parameters)" in page and "r2e-gym: lengths were cut" in page
+
+
+def test_timing_constants_and_notes_are_shown(made_store, made_cell) -> None:
+    store = made_store([(made_cell(policy="made-up"), 10.0)])
+    assert timing_facts(store.cells()).constants.empty
+    constant = {"value": 0.5, "unit": "s", "kind": "assumed", "source": "nobody says"}
+    stored = {"note": "a made-up model", "constants": {"delay_s": constant}}
+    (store.cells()[0].path / "timing_model.json").write_bytes(msgspec.json.encode(stored))
+    found = timing_facts(store.cells())
+    assert found.constants.to_dict("records") == [{"constant": "delay_s", **constant, "value": "0.5"}]
+    assert (found.kinds, found.notes) == ("1 assumed", ("a made-up model",))
+    assert "Timing constants of the simulator (1: 1 assumed)" in render(store, ())
 
 
 def test_prose_escapes_and_marks() -> None:
