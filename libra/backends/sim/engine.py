@@ -168,7 +168,7 @@ class Simulator:
             StepEnd(
                 closed.t_s,
                 step,
-                row.rollout_s,
+                row.wait_rollout_s if self.spec.kind == "async" else row.rollout_s,
                 row.train_s,
                 row.sync_s,
                 closed.t_s - row.start_s,

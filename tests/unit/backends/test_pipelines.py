@@ -14,7 +14,7 @@ from libra.backends.sim.rollout import PolicyError
 from libra.clusters import load_cluster
 from libra.core.commands import ApplyPlan, Command, Place
 from libra.core.errors import ConfigError
-from libra.core.events import Event, PipelineSpec, RunStart, ToolReturned, TrajectoryStart
+from libra.core.events import Event, PipelineKind, PipelineSpec, RunStart, StepEnd, ToolReturned, TrajectoryStart
 from libra.core.plan import InstanceSpec, Plan, TrainLayout
 from libra.core.registry import Registry, parse_options
 from libra.models import load_model
@@ -122,3 +122,23 @@ def test_a_policy_that_breaks_the_protocol_is_told_so(policy: RoundRobin, messag
 def test_plan_and_pipeline_must_agree_about_colocation() -> None:
     with pytest.raises(ConfigError, match="disagree about colocation"):
         run(PipelineSpec("barrier"), RoundRobin(SHARED), 1)
+
+
+class Listening(RoundRobin):
+    """Notes the rollout time that each step reports."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.heard: list[float] = []
+
+    def decide(self, event: Event) -> Sequence[Command]:
+        if isinstance(event, StepEnd):
+            self.heard.append(event.rollout_s)
+        return super().decide(event)
+
+
+@pytest.mark.parametrize(("kind", "field"), [("barrier", "rollout_s"), ("async", "wait_rollout_s")])
+def test_a_step_reports_its_makespan_or_when_asynchronous_the_wait_for_it(kind: PipelineKind, field: str) -> None:
+    policy = Listening(SPLIT)
+    rows = run(PipelineSpec(kind), policy)
+    assert policy.heard == [getattr(row, field) for row in rows.steps]
