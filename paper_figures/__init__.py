@@ -19,6 +19,7 @@ FIGURES = (
     "drift",
     "tp_study",
     "reward",
+    "throughput_bound",
     "asynchrony",
     "sensitivity",
     "published_steps",

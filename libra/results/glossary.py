@@ -54,7 +54,22 @@ def _throughputs() -> list[Metric]:
         Metric(f"{name}_tok_per_s_whole_run", "token/s", f"{text[0].upper()}{text[1:]}, per second of the run.", True)
         for name, text in _NUMERATORS.items()
     ]
-    return [*rates, *per_gpu, *whole]
+    rollout = [
+        Metric(
+            "rollout_generated_tok_per_s",
+            "token/s",
+            "Tokens sampled by the model over the rollout makespans of the steps that trained them: rollout alone, "
+            "training left out. Not defined for asynchronous pipelines, whose makespans overlap.",
+            True,
+        ),
+        Metric(
+            "rollout_generated_tok_per_s_per_gpu",
+            "token/s",
+            "rollout_generated_tok_per_s over the GPUs of the rollout pool.",
+            True,
+        ),
+    ]
+    return [*rates, *per_gpu, *whole, *rollout]
 
 
 _TIMES = [

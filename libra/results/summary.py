@@ -52,6 +52,7 @@ def summarise(steps: pa.Table, trajectories: pa.Table, decisions: pa.Table, fact
     rows["total_tok"] = rows["prompt_tok"] + rows["generated_tok"] + rows["observed_tok"]
     window = steady_window(len(step["step"]))
     _throughput(found, step, rows, facts.num_gpus, window)
+    _rollout_rate(found, step, facts, window)
     _times(found, step, facts.num_gpus, window)
     _bubbles(found, step, facts, window)
     _lengths(found, step, rows)
@@ -92,6 +93,17 @@ def _throughput(found: Summary, step: Columns, rows: Columns, num_gpus: int, win
         found.put(f"{name}_tok_per_s", tok, end_s - start_s)
         found.put(f"{name}_tok_per_s_per_gpu", tok, (end_s - start_s) * num_gpus)
         found.put(f"{name}_tok_per_s_whole_run", float(rows[column][whole].sum()), makespan_s)
+
+
+def _rollout_rate(found: Summary, step: Columns, facts: Facts, window: tuple[int, int]) -> None:
+    name, steady = "rollout_generated_tok_per_s", slice(*window)
+    if facts.pipeline.kind == "async":
+        return found.skip("rollouts of several steps overlap", name, f"{name}_per_gpu")
+    generated_tok = float(step["generated_tok"][steady].sum())
+    makespan_s = step["rollout_s"][steady]
+    found.put(name, generated_tok, float(makespan_s.sum()), "no rollout took time")
+    gpu_s = float((makespan_s * step["rollout_gpus"][steady]).sum())
+    found.put(f"{name}_per_gpu", generated_tok, gpu_s, "no rollout took time")
 
 
 def _times(found: Summary, step: Columns, num_gpus: int, window: tuple[int, int]) -> None:

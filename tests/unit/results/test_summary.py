@@ -172,3 +172,11 @@ def test_steady_throughput_leaves_filling_and_draining_out() -> None:
 def test_the_glossary_is_whole() -> None:
     for name, metric in METRICS.items():
         assert metric.name == name and metric.unit and metric.definition.endswith("."), name
+
+
+def test_the_rate_of_rollout_alone_leaves_training_out() -> None:
+    steps = [step(0, 0.0, 10.0, generated_tok=600), step(1, 10.0, 30.0, generated_tok=600, rollout_s=4.0)]
+    metrics = found(steps, ROWS, DECISIONS).metrics
+    assert metrics["rollout_generated_tok_per_s"] == 1200 / 12
+    assert metrics["rollout_generated_tok_per_s_per_gpu"] == 1200 / 48
+    assert "overlap" in found(steps, ROWS, DECISIONS, kind="async").absent["rollout_generated_tok_per_s"]
