@@ -30,7 +30,7 @@ PAGE, PICTURES = "report.html", "figures"
 PUBLISHED, TRACES = "published_steps", "traces"
 """Plots with sections of their own."""
 
-MAX_NUMBER, MAX_WORD, MAX_WIDE = 31, 40, 120
+MAX_NUMBER, MAX_WORD, MAX_WIDE = 31, 28, 120
 """Characters: a number with its interval; a name that stays on one line; a sentence. More is a paragraph."""
 
 
@@ -121,7 +121,7 @@ def _cell(value: object) -> str:
         kind = "num"
     else:
         kind = "word" if len(text) <= MAX_WORD else "wide" if len(text) <= MAX_WIDE else "long"
-    return f"<td class='{kind}'>{escape(text)}</td>"
+    return f"<td class='{kind}'>{prose(text)}</td>"
 
 
 def picture(plot: Plot) -> Markup:

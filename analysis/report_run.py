@@ -22,7 +22,7 @@ NOT_OVER: tuple[State, ...] = ("pending", "running")
 
 @dataclass(frozen=True)
 class Run:
-    """`studies` has one row a study; `facts` are (name, value) pairs; `failures` one row a cell that failed."""
+    """`studies` has one row a study; `facts` are (name, value) pairs; `failures` one row a reason."""
 
     studies: pd.DataFrame
     facts: tuple[tuple[str, str], ...]
@@ -35,14 +35,28 @@ def describe(store: Store, notes: Sequence[str]) -> Run:
     cells = store.cells()
     unique = list({cell.id: cell for cell in cells}.values())
     studies = [_study_row(name, [cell for cell in cells if cell.cell.study == name]) for name in store.studies()]
-    failures = [
-        {"cell": cell.id, "what": cell.cell.label, "state": cell.status.state, "why": _first_line(cell.status.reason)}
-        for cell in unique
-        if cell.status.state not in ("done", *NOT_OVER)
-    ]
     return Run(
-        pd.DataFrame(studies), tuple(_facts(unique)), (*_warnings(unique), *notes), pd.DataFrame(failures)
+        pd.DataFrame(studies), tuple(_facts(unique)), (*_warnings(unique), *notes), _failures(unique)
     )  # fmt: skip
+
+
+def _failures(cells: Sequence[StoredCell]) -> pd.DataFrame:
+    """One row a reason: forty cells that fail alike are one thing to mend."""
+    groups: dict[tuple[str, str, str], list[StoredCell]] = {}
+    for cell in cells:
+        if cell.status.state not in ("done", *NOT_OVER):
+            key = (cell.cell.study, cell.status.state, _first_line(cell.status.reason))
+            groups.setdefault(key, []).append(cell)
+    return pd.DataFrame(
+        {
+            "cells": str(len(alike)),
+            "study": study,
+            "state": state,
+            "why": why,
+            "the first of them": f"{alike[0].cell.label} (`libra show {alike[0].id}`)",
+        }
+        for (study, state, why), alike in groups.items()
+    )
 
 
 def _study_row(name: str, cells: Sequence[StoredCell]) -> dict[str, str]:

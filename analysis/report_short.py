@@ -16,11 +16,11 @@ CHAIN = ((UNIFORM, ""), ("libra-homogeneous", "the planner"), ("libra-hetero", "
          ("libra-cmlfq", "C-MLFQ"), (LIBRA, "the elastic pool"))  # fmt: skip
 
 SIDES = {
-    "above": "Faster, beyond the interval",
-    "below": "Slower, beyond the interval",
-    "open": "Not to be told from 1",
-    "equal": "Equal in every seed",
-    "alone": "Without an interval",
+    "above": "interval above 1",
+    "below": "interval below 1",
+    "open": "interval holds 1",
+    "equal": "equal in every seed",
+    "alone": "no interval",
 }
 
 
@@ -41,7 +41,7 @@ def versus(found: Estimate | None, whose: str) -> str:
     """`1.21 [1.15, 1.27] times that of X (n = 3)`, with what keeps the ratio from being told from 1."""
     if found is None:
         return f"not known against {whose} (no pair of finished seeds)"
-    return f"{text(found, '.3f')} times {whose} (n = {found.n}; {SIDES[side_of_one(found)].lower()})"
+    return f"{text(found, '.3f')} times {whose} (n = {found.n}; {SIDES[side_of_one(found)]})"
 
 
 def side_of_one(found: Estimate | None) -> str:
@@ -82,8 +82,8 @@ def _ablation(rows: pd.DataFrame) -> str:
     for (before, _), (after, part) in pairwise(CHAIN):
         found = _ratio(rows, after, before)
         groups[side_of_one(found)].append(f"{part} ({text(found, '.3f') or 'no pair'})")
-    parts = [f"{SIDES[side]}: {', '.join(names)}" for side, names in groups.items() if names]
-    return f"**Ablation** on R2E-Gym, each part's throughput over the step before it. {'; '.join(parts)}."
+    parts = [f"{SIDES[side]} for {' and '.join(names)}" for side, names in groups.items() if names]
+    return f"**Ablation** on R2E-Gym, each part's throughput over the step before it: {'; '.join(parts)}."
 
 
 def _routing(rows: pd.DataFrame) -> str:

@@ -19,8 +19,8 @@ PAPER_HOURS = {"search-r1": "search-hours", "dapo-math": "dapo-hours", "r2e-gym"
 CAPTION = (
     "Mean reward of the trained batches against wall-clock, scaled to 500 training steps, mean over seeds, smoothed "
     "over a fifth of the run. The reward curve is **assumed, and the same for all systems by construction**: this "
-    "figure shows speed only, and claims on time to reward are left to live runs. Dotted line: hours in which the "
-    "paper's Libra finished."
+    "figure shows speed only, and claims on time to reward are left to live runs. Systems with equal curves show as "
+    "stripes, the later one on top. Dotted line: hours in which the paper's Libra finished."
 )
 
 

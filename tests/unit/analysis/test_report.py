@@ -128,7 +128,7 @@ def test_side_of_one(ours: tuple[float, ...], side: str) -> None:
 def test_a_ratio_in_words() -> None:
     assert versus(None, "that of `x`") == "not known against that of `x` (no pair of finished seeds)"
     one = paired_ratio({0: 3.0}, {0: 2.0})
-    assert versus(one, "that of `x`") == "1.500 times that of `x` (n = 1; without an interval)"
+    assert versus(one, "that of `x`") == "1.500 times that of `x` (n = 1; no interval)"
 
 
 def test_what_a_run_stored_of_its_workload_is_shown(made_store, made_cell) -> None:
