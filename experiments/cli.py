@@ -63,6 +63,10 @@ def run(
     seeds: Annotated[int | None, typer.Option(min=1, help="Paired seeds; default is the study's.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps a run, spread over the whole drift.")] = None,
     only: Annotated[str, typer.Option(help="Selector, e.g. 'policy=libra,workload=r2e-gym,seed<3'.")] = "",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="KEY=VALUE for every cell: cluster, model, policy.tp, ...; repeatable."),
+    ] = None,
     trace: Annotated[list[Path] | None, typer.Option(help="Canonical trace for study `traces`; repeatable.")] = None,
     launcher: Annotated[Launcher, typer.Option(help="How cells are run.")] = Launcher.processes,
     workers: Annotated[int, typer.Option(help="Processes; 0 takes one a core.")] = 0,
@@ -75,7 +79,7 @@ def run(
     from experiments.commands import runs
 
     runs.run(
-        runs.Request(study, store, seeds, steps, only, tuple(trace or ()), tuple(plugin or ())),
+        runs.Request(study, store, seeds, steps, only, tuple(changes or ()), tuple(trace or ()), tuple(plugin or ())),
         launcher.value,
         workers,
         dry_run=dry_run,

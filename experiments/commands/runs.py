@@ -11,9 +11,9 @@ from pathlib import Path
 from experiments.commands.output import console, print_json, table
 from experiments.launch import Launcher, Summary, launch
 from experiments.progress import ProgressView
-from libra.core.errors import ConfigError
+from libra.core.errors import ConfigError, nearest_match
 from libra.core.registry import Registry, StudyArgs, StudySpec
-from libra.results.cell import Cell
+from libra.results.cell import Cell, parse_value
 from libra.results.store import Store
 
 TRACES = Path("traces")
@@ -29,6 +29,7 @@ class Request:
     seeds: int | None = None
     steps: int | None = None
     only: str = ""
+    changes: tuple[str, ...] = ()
     traces: tuple[Path, ...] = ()
     plugins: tuple[Path, ...] = ()
 
@@ -42,7 +43,7 @@ def study_cells(request: Request, registry: Registry) -> list[Cell]:
         sorted(path for ending in ("*.jsonl.gz", "*.parquet") for path in TRACES.glob(ending))
     )
     args = StudyArgs(request.seeds or spec.num_seeds, request.steps or spec.num_steps, traces)
-    cells = list(spec.cells(args))
+    cells = [changed(cell, request.changes) for cell in spec.cells(args)]
     chosen = [cell for cell in cells if matches(cell, request.only)] if request.only else cells
     if cells and not chosen:
         raise ConfigError(
@@ -52,6 +53,32 @@ def study_cells(request: Request, registry: Registry) -> list[Cell]:
             mend=f"`libra run {spec.name} --dry-run`",
         )
     return chosen
+
+
+def changed(cell: Cell, changes: Sequence[str]) -> Cell:
+    """A cell after `--set KEY=VALUE`: `cluster`, `model`, or a dotted override. Raises `ConfigError`."""
+    overrides, places = dict(cell.overrides), {"cluster": cell.cluster, "model": cell.model}
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals or not value:
+            raise ConfigError("no KEY=VALUE", where="--set", value=change, mend="for example --set policy.tp=4")
+        if key in places:
+            places[key] = value
+        elif "." not in key:
+            near = nearest_match(key, places)
+            raise ConfigError("unknown key", where="--set", value=key, allowed=(*places, "HEAD.OPTION"), nearest=near)
+        else:
+            overrides[key] = parse_value(value)
+    return Cell.make(
+        cell.study,
+        cell.workload,
+        places["cluster"],
+        places["model"],
+        cell.policy,
+        backend=cell.backend,
+        seed=cell.seed,
+        overrides=overrides,
+    )
 
 
 def run(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from experiments.study import grid
+from experiments.study import Overrides, grid
 from libra.core.registry import StudyArgs, StudySpec
 from libra.results.cell import Cell
 
@@ -26,7 +26,8 @@ PROMPTS = 32
 
 
 def cells(args: StudyArgs) -> Iterator[Cell]:
-    yield from grid("throughput_bound", args, POLICIES, workloads=("r2e-gym",), variants=({"workload.prompts": PROMPTS},))
+    large: Overrides = {"workload.prompts": PROMPTS}
+    yield from grid("throughput_bound", args, POLICIES, workloads=("r2e-gym",), variants=(large,))
 
 
 STUDY = StudySpec(
