@@ -160,7 +160,10 @@ class _Drive:
             return
         self._findings.add(findings)
         for sample in samples:
-            self._keep(spec, place, sample)
+            if isinstance(sample, RowError):
+                self.unread.append(Unread(str(place), str(sample)))
+            else:
+                self._keep(spec, place, sample)
 
     def _keep(self, spec: ImporterSpec, place: Place, sample: Sample) -> None:
         key = (spec.name, sample.group or f"alone {self._num_groups}")

@@ -120,7 +120,9 @@ def _decode(document: Document, text: str) -> None:
 
 
 def _rows(path: Path, value: Any) -> Iterator[tuple[Place, Any]]:
-    """A list of records is a row each; a list of messages is one chat."""
+    """A list of records is a row each, also in the wrapper of tau2-bench; a list of messages is one chat."""
+    if isinstance(value, dict) and isinstance(value.get("simulations"), list):
+        value = value["simulations"]
     is_list = isinstance(value, list) and value and not (isinstance(value[0], dict) and "role" in value[0])
     if not is_list:
         yield Place(path), value

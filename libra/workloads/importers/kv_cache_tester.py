@@ -9,7 +9,7 @@ smaller by 100,000 tokens and more, the context was compacted and the agent goes
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -24,16 +24,14 @@ TOOL = "tool_use"
 COMPACTED_SHARE = 0.5
 """A context of less than half of what it was has been compacted; cleared tool results take away less."""
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
-
 
 class _Entry(msgspec.Struct):
     """An API call, or a sub-agent with calls of its own."""
 
     type: str = "n"
     t: float | None = None
-    num_in: Count | None = msgspec.field(default=None, name="in")
-    num_out: Count | None = msgspec.field(default=None, name="out")
+    num_in: int | None = msgspec.field(default=None, name="in")
+    num_out: int | None = msgspec.field(default=None, name="out")
     input_types: list[str] = []
     stop: str | None = None
     api_time: float | None = None
@@ -58,18 +56,18 @@ def identify(value: Any) -> str | None:
     return str(value["id"])
 
 
-def read(value: Any, place: Place, findings: Findings) -> Iterator[Sample]:
-    """See `ImporterSpec`: episodes in order, each sub-agent after all of them."""
+def read(value: Any, place: Place, findings: Findings) -> Iterator[Sample | RowError]:
+    """See `ImporterSpec`: episodes in order, then each sub-agent; a bad one does not lose the others."""
     session = convert(value, _Session)
     name = clean(session.id)
     for number, episode in enumerate(_episodes(session.requests)):
-        yield _sample(f"{name}#{number}", episode, None, findings)
+        yield _sample_or_error(f"{name}#{number}", episode, None, findings)
     for number, agent in enumerate(_subagents(session.requests)):
         findings.count("subagent")
         calls = [entry for entry in agent.requests if entry.type != "subagent"]
         if calls:
             status: TrajectoryStatus = "completed" if agent.status == "completed" else "aborted"
-            yield _sample(f"{name}/{clean(agent.agent_id or str(number))}", agent.requests, status, findings)
+            yield _sample_or_error(f"{name}/{clean(agent.agent_id or str(number))}", agent.requests, status, findings)
 
 
 def _episodes(entries: Sequence[_Entry]) -> Iterator[list[_Entry]]:
@@ -90,6 +88,15 @@ def _subagents(entries: Sequence[_Entry]) -> Iterator[_Entry]:
             yield from _subagents(entry.requests)
 
 
+def _sample_or_error(
+    name: str, entries: Sequence[_Entry], status: TrajectoryStatus | None, findings: Findings
+) -> Sample | RowError:
+    try:
+        return _sample(name, entries, status, findings)
+    except RowError as error:
+        return RowError(f"{name}: {error}")
+
+
 def _sample(name: str, entries: Sequence[_Entry], status: TrajectoryStatus | None, findings: Findings) -> Sample:
     turns = TurnBuilder(findings)
     before: _Entry | None = None
@@ -100,7 +107,7 @@ def _sample(name: str, entries: Sequence[_Entry], status: TrajectoryStatus | Non
             has_subagent = True
             continue
         if entry.num_in is None or entry.num_out is None:
-            raise RowError(f"{name}: request {number} has no token counts (`in`, `out`)")
+            raise RowError(f"request {number} has no token counts (`in`, `out`)")
         if before:
             tool = "subagent" if has_subagent else _tool(before, entry)
             turns.observe(tool, 0, "unknown", _latency_s(before, entry))
@@ -109,7 +116,7 @@ def _sample(name: str, entries: Sequence[_Entry], status: TrajectoryStatus | Non
         first_in = entry.num_in if first_in is None else first_in
         before, has_subagent = entry, False
     if before is None or first_in is None:
-        raise RowError(f"{name}: no requests")
+        raise RowError("no requests")
     return Sample(name, first_in, turns.build(), status=status or _end(before), is_exact=True)
 
 
