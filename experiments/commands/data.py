@@ -15,18 +15,22 @@ def import_(format_name: str, files: list[Path], out: Path, *, as_json: bool) ->
     """Read dumps, write a canonical trace, and say what could not be read."""
     import msgspec
 
+    from libra.core.errors import TraceError
     from libra.workloads.importers import import_dump
-    from libra.workloads.trace_file import write_trace
+    from libra.workloads.trace_file import check_suffix, write_trace
 
+    check_suffix(out)
     result = import_dump(format_name, files)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TraceError(f"no folder can be made there: {error.strerror}", where=str(out.parent)) from error
     write_trace(out, result.header, result.trajectories)
     if as_json:
         return print_json(msgspec.to_builtins(result.report))
     screen = console()
-    screen.print(f"{len(result.trajectories)} trajectories -> {out}")
-    for line in result.report.lines():
-        screen.print(line, markup=False)
+    for line in [f"{len(result.trajectories):,} trajectories -> {out}", *result.report.lines()]:
+        screen.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def replay(cell_id: str, root: Path, plugins: tuple[Path, ...], *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""The canonical trace on disk: trajectories with their header, as `.jsonl.gz` (one line each) or `.parquet` (one row each).
+"""The canonical trace on disk: trajectories with their header, as `.jsonl.gz` (a line each) or `.parquet` (a row each).
 
 Everything that replays or studies real rollouts reads this one format; importers write it. A file is either whole and
 valid or refused with the place and the reason: nothing is repaired or skipped here (that is the importers' work).
@@ -55,7 +55,7 @@ def write_trace(path: Path, header: TraceHeader, trajectories: Iterable[Trajecto
     The suffix of `path` chooses the format. Raises `TraceError` for another suffix, a trajectory that `problem_in`
     objects to, two with the same group and sample, none at all, or a place that cannot be written.
     """
-    suffix = _suffix(path)
+    suffix = check_suffix(path)
     rows = tuple(trajectories)
     _check_all(rows, str(path), "trajectory")
     fields = {name: getattr(header, name) for name in TraceHeader.__struct_fields__}
@@ -79,7 +79,7 @@ def read_trace(path: Path) -> tuple[TraceHeader, tuple[Trajectory, ...]]:
     Raises `TraceError` (file, line or row, reason) when the file is absent, truncated, corrupted, of another schema
     version, has unknown keys, or holds anything that `write_trace` would refuse.
     """
-    suffix = _suffix(path)
+    suffix = check_suffix(path)
     if not path.is_file():
         raise TraceError("no such file", where=str(path), mend="`libra import FORMAT FILE... -o OUT` makes a trace")
     header, rows = _read_jsonl(path) if suffix == ".jsonl.gz" else _read_parquet(path)
@@ -161,7 +161,8 @@ def _check_all(rows: Sequence[Trajectory], where: str, unit: str, first: int = 0
         raise TraceError("no trajectories", where=where, mend="import at least one")
 
 
-def _suffix(path: Path) -> str:
+def check_suffix(path: Path) -> str:
+    """Suffix that chooses the format; raises `TraceError` for any other. For callers with long work before writing."""
     for suffix in SUFFIXES:
         if path.name.endswith(suffix):
             return suffix
@@ -238,7 +239,7 @@ def _lines(path: Path) -> Iterator[bytes]:
     number = 0
     try:
         with gzip.open(path, "rb") as file:
-            for number, line in enumerate(file, start=1):
+            for number, line in enumerate(file, start=1):  # noqa: B007 - where it broke
                 yield line
     except EOFError as error:
         raise TraceError(

@@ -80,8 +80,9 @@ class Findings:
 class ImporterSpec:
     """A dump format.
 
-    `sniff` gives 0 (not this format), 1 (may be read as it) or 2 (surely it). `read` raises `RowError`, or yields
-    one where a row has other samples that are good. `identify` names a row by the dump's own ids; rows without a name may repeat within a file, as equal samples of one prompt do.
+    `sniff` gives 0 (not this format), 1 (may be read as it) or 2 (surely it). `read` raises `RowError`, or yields one
+    where other samples of the row are good. `identify` names a row by the dump's own ids; rows without a name may
+    repeat within a file, as equal samples of one prompt do.
     """
 
     name: str

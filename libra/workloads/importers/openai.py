@@ -1,7 +1,8 @@
 """OpenAI chats with tool calls: one chat a line or file, and the result files of tau-bench.
 
 Groups: trials of one task (tau-bench), else chats of one folder with an identical prompt (all messages before the first
-of the assistant). The tool schemas that the model was given are not in such dumps, so prompts are understated. tau2-bench's files have the same shape with the usage beside each message; no real one was at hand.
+of the assistant). The tool schemas that the model was given are not in such dumps, so prompts are understated. The
+files of tau2-bench have the same shape, with the usage beside each message; no real one was at hand to check.
 """
 
 from __future__ import annotations
