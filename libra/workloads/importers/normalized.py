@@ -76,7 +76,7 @@ def read(value: Any, place: Place, findings: Findings) -> Iterator[Sample]:
     if not _is_exact(line.tok):
         findings.note(f"tokens of {line.source or 'the dump'} were counted by {clean(line.tok)} before")
     is_grouped = not line.source.startswith(UNGROUPED)
-    name = str(line.prompt_id)
+    name = f"{line.source}/{line.prompt_id}" if line.source else str(line.prompt_id)
     if not is_grouped and line.traj_id is not None:
         name = f"{line.sample}/{line.traj_id}" if isinstance(line.sample, str) else str(line.traj_id)
     is_subagent = line.source == SUBAGENTS

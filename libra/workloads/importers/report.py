@@ -74,7 +74,7 @@ class Outcome(msgspec.Struct, frozen=True):
             num_unknown_latency=sum(each.latency_s is None for each in returns),
             num_unknown_status=sum(each.status == "unknown" for each in returns),
             num_failed=sum(each.status in ("error", "timeout") for each in returns),
-            censored=tuple(f"{row.prompt_id} ({row.status})" for row in rows if row.is_censored),
+            censored=tuple(f"{row.prompt_id}, sample {row.sample}: {row.status}" for row in rows if row.is_censored),
         )
 
 

@@ -30,7 +30,8 @@ _FIRST_LINE = re.compile(
     re.IGNORECASE,
 )
 _SHELL = re.compile(
-    r"^\S+: (?:line \d+: )?.{0,200}\b(?:(?:command )?not found|No such file(?: or directory)?|Permission denied)\)?\s*$",
+    r"^\S+: (?:line \d+: )?.{0,200}\b"
+    r"(?:(?:command )?not found|No such file(?: or directory)?|Permission denied)\)?\s*$",
     re.MULTILINE,
 )
 _LAST_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)\b(?::|$)|\b[1-9]\d* (?:failed|errors?)\b", re.MULTILINE)
