@@ -19,6 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from analysis.statistics import mean_interval
+from libra.results.atomic import make_folder, store_errors
 
 COLOURS: dict[str, str] = {
     "verl-colocated": "#9aa0a6",
@@ -197,17 +198,19 @@ def svg(figure: Figure) -> str:
 
 
 def save(plot: Plot, folder: Path, endings: Sequence[str] = ("svg", "png")) -> list[Path]:
-    """Write the figure in each format and the table as CSV; returns the files."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the figure in each format and the table as CSV; returns the files. Raises `StoreError`."""
+    make_folder(folder)
     files = []
     if plot.figure is not None:
         for ending in endings:
             file = folder / f"{plot.name}.{ending}"
             metadata = {"Date": None, "Creator": None} if ending == "svg" else {"Software": None}
-            plot.figure.savefig(file, metadata=metadata, bbox_inches="tight", dpi=2 * DPI)
+            with store_errors(file):
+                plot.figure.savefig(file, metadata=metadata, bbox_inches="tight", dpi=2 * DPI)
             files.append(file)
     if plot.table is not None:
         file = folder / f"{plot.name}.csv"
-        plot.table.to_csv(file, index=False)
+        with store_errors(file):
+            plot.table.to_csv(file, index=False)
         files.append(file)
     return files

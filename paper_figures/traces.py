@@ -27,7 +27,7 @@ CAPTION = (
 
 
 def build(sources: Sources) -> Plot:
-    """A row of panels, one a trace, and one table."""
+    """A row of dots a trace, and one table."""
     title = "Real traces"
     missing = sources.missing("traces")
     if missing:

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from analysis.published import predict_rows
 from analysis.style import save, use_style
 from experiments.commands import results
-from experiments.studies import ablation, asynchrony, end_to_end, motivation, routing, sensitivity
-from libra.core.errors import ConfigError
+from experiments.studies import ablation, asynchrony, end_to_end, motivation, routing, sensitivity, throughput_bound
+from libra.core.errors import ConfigError, StoreError
 from libra.core.registry import StudyArgs
 from paper_figures import FIGURES, builder
 from paper_figures.sources import Sources
@@ -21,8 +21,9 @@ from paper_figures.variants import overrides, with_overrides
 STUDIES = {
     "throughput": end_to_end, "drift": end_to_end, "reward": end_to_end, "ablation": ablation, "routing": routing,
     "growth": motivation, "tp_study": motivation, "asynchrony": asynchrony, "sensitivity": sensitivity,
+    "throughput_bound": throughput_bound,
 }  # fmt: skip
-TABLES_ONLY = ("asynchrony", "sensitivity")
+TABLES_ONLY = ("asynchrony", "sensitivity", "throughput_bound")
 
 
 def build(name: str, store):  # type: ignore[no-untyped-def]
@@ -105,6 +106,12 @@ def test_an_unknown_figure_is_refused_with_the_nearest(made_store, tmp_path: Pat
     store = made_store()
     with pytest.raises(ConfigError, match="did you mean 'throughput'"):
         results.figures(store.root, tmp_path, ("throughputs",))
+
+
+def test_a_folder_that_cannot_be_written_is_said(made_store, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError, match="cannot write"):
+        results.figures(made_store().root, tmp_path / "file" / "out", ("published_steps",))
 
 
 def test_figures_claims_and_report_print(made_store, made_cell, tmp_path: Path, capsys) -> None:
