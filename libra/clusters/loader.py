@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from libra.core.errors import ConfigError, unknown_name
+from libra.core.errors import unknown_name
 from libra.core.hardware import Cluster, Gpu
 from libra.core.registry import Options, parse_options
+from libra.core.toml_files import built_in, find_toml, read_toml
 
 FOLDER = Path(__file__).parent
 
@@ -44,7 +44,7 @@ class _ClusterTable(_Table):
 
 def list_clusters() -> tuple[str, ...]:
     """Names of the built-in clusters, sorted."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+    return built_in(FOLDER)
 
 
 def load_cluster(name_or_path: str | Path, network: str | None = None) -> Cluster:
@@ -53,12 +53,12 @@ def load_cluster(name_or_path: str | Path, network: str | None = None) -> Cluste
     `network` chooses one of the file's network profiles instead of its default. Raises `ConfigError` for an unknown
     name, profile or key, for broken TOML (with line and column) and for figures that are missing or not positive.
     """
-    path = _find(name_or_path)
     where = str(name_or_path)
-    table = _parse(_ClusterTable, _read(path), where)
-    gpu = _parse(_GpuTable, table.gpu, f"{where} [gpu]")
+    table = parse_options(_ClusterTable, read_toml("cluster", find_toml("cluster", name_or_path, FOLDER)), where)
+    gpu = parse_options(_GpuTable, table.gpu, f"{where} [gpu]")
     networks = {
-        name: _parse(_NetworkTable, values, f"{where} [networks.{name}]") for name, values in table.networks.items()
+        name: parse_options(_NetworkTable, values, f"{where} [networks.{name}]")
+        for name, values in table.networks.items()
     }
     chosen = table.default_network if network is None else network
     if chosen not in networks:
@@ -72,33 +72,3 @@ def load_cluster(name_or_path: str | Path, network: str | None = None) -> Cluste
         network_gb_s=networks[chosen].gb_s,
         source="; ".join(part for part in (table.source, networks[chosen].source) if part),
     )
-
-
-def _parse(table: type[Options], values: dict[str, Any], where: str) -> Any:
-    """Unknown keys first: a misspelt key is the cause of a missing one."""
-    for key in values:
-        if key not in table.model_fields:
-            raise unknown_name("key", key, table.model_fields, where=where)
-    return parse_options(table, values, where)
-
-
-def _find(name_or_path: str | Path) -> Path:
-    """A built-in name wins over a file of the same name."""
-    name = str(name_or_path)
-    if name in list_clusters():
-        return FOLDER / f"{name}.toml"
-    path = Path(name_or_path)
-    if path.suffix == ".toml" or len(path.parts) > 1:
-        return path
-    raise unknown_name("cluster", name, list_clusters(), mend="take one of these, or give the path of a .toml file")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"broken TOML: {error}", where=str(path)) from None
-    except UnicodeDecodeError:
-        raise ConfigError("not a text file", where=str(path), mend="give a cluster file in TOML") from None
-    except OSError as error:
-        raise ConfigError(f"cannot read the cluster file: {error.strerror}", where=str(path)) from None

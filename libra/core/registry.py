@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from libra.core.errors import ConfigError, nearest_match, unknown_name
+from libra.core.errors import ConfigError, unknown_name
 from libra.core.events import PipelineKind
 from libra.core.hardware import Cluster, Model
 from libra.core.policy import Policy
@@ -173,7 +173,7 @@ def parse_options(table: type[Options], values: Mapping[str, Any], where: str) -
     names = list(table.model_fields)
     for key in values:
         if key not in names:
-            raise ConfigError(f"unknown option {key!r}", where=where, allowed=names, nearest=nearest_match(key, names))
+            raise unknown_name("key", key, names, where=where)
     try:
         return table(**values)
     except ValidationError as error:

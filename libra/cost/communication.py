@@ -1,5 +1,5 @@
 """Time of the collectives that a layout needs, from datasheet bandwidths: all-reduce of tensor parallelism, all-to-all
-of experts, gradients across data parallelism, weights to the engines (paper, cost evaluator of section 2)."""
+of experts, gradients across data parallelism, weights to the engines (the paper's cost evaluator)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Training time of one step for a layout: FLOPs at an efficiency, recompute, pipeline bubble, and communication by
-link; never above the peak of the hardware (paper, cost evaluator of section 2)."""
+link; never above the peak of the hardware (the paper's cost evaluator)."""
 
 from __future__ import annotations
 

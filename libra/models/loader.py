@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
-from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from libra.core.errors import ConfigError, unknown_name
+from libra.core.errors import ConfigError
 from libra.core.hardware import Model
 from libra.core.registry import Options, parse_options
+from libra.core.toml_files import built_in, find_toml, read_toml
 
 FOLDER = Path(__file__).parent
 
@@ -37,7 +36,7 @@ class _ModelTable(Options):
 
 def list_models() -> tuple[str, ...]:
     """Names of the built-in models, sorted."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+    return built_in(FOLDER)
 
 
 def load_model(name_or_path: str | Path) -> Model:
@@ -47,7 +46,9 @@ def load_model(name_or_path: str | Path) -> Model:
     not positive, and shapes that cannot exist.
     """
     where = str(name_or_path)
-    model = Model(**_parse(_ModelTable, _read(_find(name_or_path)), where).model_dump())
+    model = Model(
+        **parse_options(_ModelTable, read_toml("model", find_toml("model", name_or_path, FOLDER)), where).model_dump()
+    )
     if model.num_heads % model.num_kv_heads:
         raise ConfigError(
             "num_heads is no multiple of num_kv_heads", where=where, value=(model.num_heads, model.num_kv_heads)
@@ -59,33 +60,3 @@ def load_model(name_or_path: str | Path) -> Model:
             value=(model.experts_per_tok, model.num_experts),
         )
     return model
-
-
-def _parse(table: type[Options], values: dict[str, Any], where: str) -> Any:
-    """Unknown keys first: a misspelt key is the cause of a missing one."""
-    for key in values:
-        if key not in table.model_fields:
-            raise unknown_name("key", key, table.model_fields, where=where)
-    return parse_options(table, values, where)
-
-
-def _find(name_or_path: str | Path) -> Path:
-    """A built-in name wins over a file of the same name."""
-    name = str(name_or_path)
-    if name in list_models():
-        return FOLDER / f"{name}.toml"
-    path = Path(name_or_path)
-    if path.suffix == ".toml" or len(path.parts) > 1:
-        return path
-    raise unknown_name("model", name, list_models(), mend="take one of these, or give the path of a .toml file")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"broken TOML: {error}", where=str(path)) from None
-    except UnicodeDecodeError:
-        raise ConfigError("not a text file", where=str(path), mend="give a model file in TOML") from None
-    except OSError as error:
-        raise ConfigError(f"cannot read the model file: {error.strerror}", where=str(path)) from None

@@ -1,4 +1,4 @@
-"""Training layouts for a number of GPUs: the decision tree TP -> EP -> PP -> DP (paper, section 2.2 of the planner).
+"""Training layouts for a number of GPUs: the decision tree TP -> EP -> PP -> DP (the planner's training side).
 
 A leaf fits memory, divides what it must divide, and keeps tensor parallelism inside a node. The thresholds on the
 pipeline bubble and on communication prune leaves, but never the last ones that fit.

@@ -1,4 +1,4 @@
-"""DAPO-Math-17K: one long chain of thought per sample, no tool (paper section 5, workloads)."""
+"""DAPO-Math-17K: one long chain of thought per sample, no tool."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Closed forms behind the generators: mean of a lognormal under a length limit, and the drift of means over training.
 
-The paper reports a mean length that grows during training (section 1, motivation) and time averages; both are solved
+The paper reports a mean length that grows during training and time averages; both are solved
 for here, so that a workload is stated in the numbers that were reported.
 """
 

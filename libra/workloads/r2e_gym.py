@@ -1,4 +1,4 @@
-"""R2E-Gym: software tasks with many turns, long payloads and slow tools (paper section 5, workloads)."""
+"""R2E-Gym: software tasks with many turns, long payloads and slow tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search-R1: questions answered with a search tool in a few short turns (paper section 5, workloads)."""
+"""Search-R1: questions answered with a search tool in a few short turns."""
 
 from __future__ import annotations
 
