@@ -1,7 +1,8 @@
 """The simulator's timing truth: what every engine step, training step and control action really takes.
 
-Pure functions of cluster, model and `constants.toml` (measured on A100 and A800). The planner's estimate is another model and never sees this one. Formulas: GEMM and attention roofs, an
-engine step that is linear in the KV tokens it reads, packed training micro-batches.
+Pure functions of cluster, model and `constants.toml` (measured on A100 and A800). The planner's estimate is another
+model and never sees this one. Formulas: GEMM and attention roofs, an engine step that is linear in the KV tokens it
+reads, packed training micro-batches.
 """
 
 from __future__ import annotations
