@@ -18,6 +18,8 @@ CELL_COLUMNS = (
     "status",
 )  # fmt: skip
 
+TEXT_COLUMNS = tuple(name for name in (*CELL_COLUMNS, "metric") if name not in ("seed", "num_steps"))
+
 
 def workload_name(name: str) -> str:
     """`trace:/data/tau.jsonl.gz` -> `trace:tau.jsonl.gz`; other names as they are."""
@@ -94,7 +96,8 @@ def metrics_table(cells: Iterable[StoredCell]) -> pd.DataFrame:
         row = cell_row(cell)
         values: Mapping[Any, float | None] = cell.metrics or {None: None}
         rows.extend({**row, "metric": metric, "value": value} for metric, value in values.items())
-    return pd.DataFrame(rows, columns=[*CELL_COLUMNS, "metric", "value"])
+    table = pd.DataFrame(rows, columns=[*CELL_COLUMNS, "metric", "value"])
+    return table.astype(dict.fromkeys(TEXT_COLUMNS, object))  # figures compare them thousands of times
 
 
 def parquet_rows(cells: Sequence[StoredCell], table: str, columns: str) -> pd.DataFrame:

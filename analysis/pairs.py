@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from analysis.statistics import Estimate, mean_interval, paired_ratio
@@ -11,10 +12,10 @@ from analysis.statistics import Estimate, mean_interval, paired_ratio
 
 def select(table: pd.DataFrame, **where: object) -> pd.DataFrame:
     """Finished rows whose columns equal the given values."""
-    rows = table[table["status"] == "done"]
-    for column, value in where.items():
-        rows = rows[rows[column] == value]
-    return rows
+    chosen = np.ones(len(table), dtype=bool)
+    for column, value in {"status": "done", **where}.items():
+        chosen &= table[column].to_numpy() == value
+    return table[chosen]
 
 
 def by_seed(table: pd.DataFrame, **where: object) -> dict[int, float]:
