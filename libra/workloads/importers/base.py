@@ -7,6 +7,7 @@ convert it with typed structs, so a missing or impossible field is one `RowError
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -103,6 +104,19 @@ def convert(value: Any, kind: type[T]) -> T:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, OverflowError) as error:
         raise RowError(str(error)) from None
+    except UnicodeEncodeError:  # msgspec looks fields up by the UTF-8 of a key
+        raise RowError("a key or value holds bytes that are no text") from None
+
+
+def as_float(value: Any) -> float | None:
+    """A finite number as float; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
 
 
 def digest(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from libra.core.records import ToolStatus, TrajectoryStatus
-from libra.workloads.importers.base import Findings, ImporterSpec, Place, RowError, Sample, clean, convert
+from libra.workloads.importers.base import Findings, ImporterSpec, Place, RowError, Sample, as_float, clean, convert
 from libra.workloads.importers.chat import Message, Usage, is_chat, split_prompt
 from libra.workloads.importers.status import of_exit_code, of_text
 from libra.workloads.importers.text import estimate_tok, text_of
@@ -26,7 +26,7 @@ LIMITS = ("LimitsExceeded", "TimeExceeded", "ContextWindowExceededError")
 """Exit statuses of a run that a limit cut."""
 SUFFIXES = (".traj.json.gz", ".traj.json", ".json")
 
-_RETURN_CODE = re.compile(r"\s*<returncode>\s*(-?\d+)\s*</returncode>")
+_RETURN_CODE = re.compile(r"\s*<returncode>\s*(-?\d{1,9})\s*</returncode>")
 _REFUSED = re.compile(r"\s*(?:format error|please always provide|expected exactly|no tool calls? found)", re.IGNORECASE)
 
 
@@ -123,8 +123,7 @@ def _usage(message: Message) -> tuple[int, int] | None:
 
 
 def _time_s(message: Message) -> float | None:
-    found = (message.extra or {}).get("timestamp")
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+    return as_float((message.extra or {}).get("timestamp"))
 
 
 def _end(file: _File, rest: Sequence[Message]) -> TrajectoryStatus:

@@ -7,7 +7,6 @@ files of tau2-bench have the same shape, with the usage beside each message; no 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +19,7 @@ from libra.workloads.importers.base import (
     Place,
     RowError,
     Sample,
+    as_float,
     clean,
     convert,
     digest,
@@ -103,14 +103,11 @@ def _task_text(row: _Row, messages: list[Message]) -> str:
 
 
 def _reward(row: _Row, findings: Findings) -> float | None:
-    found = row.reward
-    if found is None and row.reward_info:
-        inner = row.reward_info.get("reward")
-        found = float(inner) if isinstance(inner, int | float) else None
-    if found is not None and not math.isfinite(found):
+    found = row.reward if row.reward is not None else (row.reward_info or {}).get("reward")
+    reward = as_float(found)
+    if found is not None and reward is None:
         findings.count("bad_reward")
-        return None
-    return found
+    return reward
 
 
 def _end(chat: Chat) -> TrajectoryStatus:

@@ -23,7 +23,7 @@ WORST: tuple[ToolStatus, ...] = ("ok", "unknown", "error", "timeout")
 """From best to worst."""
 
 _TIMEOUT = re.compile(r"\b(timed out|timeout expired|execution timeout)\b", re.IGNORECASE)
-_EXIT_CODE = re.compile(r"\b(?:exit(?:ed with)?|return)[ _-]?(?:code|status)?[ :=>]*(-?\d+)\b", re.IGNORECASE)
+_EXIT_CODE = re.compile(r"\b(?:exit(?:ed with)?|return)[ _-]?(?:code|status)?[ :=>]*(-?\d{1,9})\b", re.IGNORECASE)
 _FIRST_LINE = re.compile(
     r"\s*(?:error\b|\[error\]|fatal:|exception:|invalid\b|traceback \(most recent call last\)"
     r"|your proposed edit has introduced|my previous action is invalid)",

@@ -6,6 +6,7 @@ API's own total of received tokens, the estimate is measured against it. Demonst
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -126,8 +127,9 @@ def _tool(action: str) -> str:
 def _measure(file: _File, num_tok: int, num_turns: int, findings: Findings) -> None:
     """Replays and hand-written demonstrations report 0 received tokens."""
     stats = file.info.model_stats if file.info else None
-    if stats and stats.tokens_received and stats.tokens_received > 0 and num_turns:
-        findings.measured.append((num_tok, int(stats.tokens_received)))
+    received_tok = (stats.tokens_received if stats else None) or 0
+    if num_turns and 0 < received_tok < math.inf:
+        findings.measured.append((num_tok, int(received_tok)))
 
 
 def _end(file: _File, actions: Sequence[str]) -> TrajectoryStatus:

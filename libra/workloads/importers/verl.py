@@ -7,7 +7,6 @@ can't be told from what ended, unless it ends inside a call or a response.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +14,17 @@ from typing import Any
 import msgspec
 
 from libra.core.records import TrajectoryStatus
-from libra.workloads.importers.base import Findings, ImporterSpec, Place, RowError, Sample, convert, digest, shown
+from libra.workloads.importers.base import (
+    Findings,
+    ImporterSpec,
+    Place,
+    RowError,
+    Sample,
+    as_float,
+    convert,
+    digest,
+    shown,
+)
 from libra.workloads.importers.status import judge
 from libra.workloads.importers.text import estimate_tok
 from libra.workloads.importers.turns import TurnBuilder
@@ -60,10 +69,9 @@ def read(value: Any, place: Place, findings: Findings) -> Iterator[Sample]:
     )
     turns = TurnBuilder(findings)
     is_cut = _read_output(line.output, turns)
-    score = line.score
-    if score is not None and not math.isfinite(score):
+    score = as_float(line.score)
+    if line.score is not None and score is None:
         findings.count("bad_reward")
-        score = None
     prompt = digest(line.input)
     status: TrajectoryStatus = "truncated" if is_cut else "completed"
     yield Sample(
