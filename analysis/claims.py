@@ -31,6 +31,9 @@ Word = Literal["reproduced", "consistent", "direction only", "not reproduced", "
 STRENGTH: tuple[Judge, ...] = ("live-48gpu", "live", "sim")
 """Who is asked first: the paper's own scale, then real processes, then the simulator."""
 
+DETERMINISTIC_WORKLOADS = ("fixed-length",)
+"""Workloads without a random draw: every seed is the same run, so one run is exact and its interval a point."""
+
 MAX_LEVEL_HALF_WIDTH = 0.5
 """A level known to no better than half of the claimed value cannot tell the claim from half or twice of it."""
 
@@ -182,7 +185,7 @@ def _measure_one(experiment: Experiment, workload: str, table: pd.DataFrame) -> 
     notes = [workload] if len(experiment.workloads) > 1 else []
     if not sides:
         each = {seed: value / experiment.divide_by for seed, value in ours.items()}
-        return _measurement(mean_interval(each), experiment.unit, notes)
+        return _measurement(mean_interval(each), workload, experiment.unit, notes)
     means = {side: math.fsum(seeds.values()) / len(seeds) for side, seeds in sides.items() if isinstance(seeds, dict)}
     chosen = max(means, key=lambda side: means[side])
     if len(sides) > 1:
@@ -192,17 +195,20 @@ def _measure_one(experiment: Experiment, workload: str, table: pd.DataFrame) -> 
     if not ours.keys() & theirs.keys():
         return f"{workload}: {experiment.cells.policy} and {chosen.policy} share no finished seed"
     if experiment.statistic == "paired_difference":
-        return _measurement(paired_difference(ours, theirs), experiment.unit, notes)
+        return _measurement(paired_difference(ours, theirs), workload, experiment.unit, notes)
     if min(*ours.values(), *theirs.values()) <= 0.0:
         return f"{workload}: {experiment.metric} is not positive everywhere, so it has no ratio"
     ratio = paired_ratio(ours, theirs)
     if experiment.statistic == "paired_increase":
         low, high = (None if side is None else (side - 1.0) * 100.0 for side in (ratio.low, ratio.high))
         ratio = replace(ratio, value=(ratio.value - 1.0) * 100.0, low=low, high=high)
-    return _measurement(ratio, experiment.unit, notes)
+    return _measurement(ratio, workload, experiment.unit, notes)
 
 
-def _measurement(found: Estimate, unit: str, notes: list[str]) -> Measurement:
+def _measurement(found: Estimate, workload: str, unit: str, notes: list[str]) -> Measurement:
+    if found.low is None and workload in DETERMINISTIC_WORKLOADS:
+        found = replace(found, low=found.value, high=found.value)
+        notes = [*notes, "a workload without chance: one run is exact"]
     if found.unpaired_seeds:
         notes = [*notes, f"seeds without a partner: {', '.join(map(str, found.unpaired_seeds))}"]
     return Measurement(found.value, found.low, found.high, found.n, found.seeds, unit, "; ".join(notes))

@@ -10,9 +10,9 @@ from libra.results.cell import Cell
 
 POLICIES = ("verl-static-uniform", "pattern-cmlfq", "best-homogeneous", "libra")
 VARIANTS = (
-    {"workload.tool_median_s": 1.5},
-    {"workload.tool_median_s": 3.0},
-    {"workload.tool_median_s": 5.0},
+    {"workload.tool_s": 1.5},
+    {"workload.tool_s": 3.0},
+    {"workload.tool_s": 5.0},
     {"cluster.network": "nic15"},
     {"cluster.network": "nic176"},
     {"workload.tool_signal": 0.5},

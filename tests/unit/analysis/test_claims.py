@@ -420,3 +420,12 @@ def test_throughput_of_one_gpu() -> None:
     assert (got.value, got.low, got.high) == (100.0, 100.0, 100.0)
     with pytest.raises(ValueError, match="`divide_by` goes with"):
         an_experiment(divide_by=8)
+
+
+def test_one_run_of_a_workload_without_chance_is_exact() -> None:
+    rows = table(("fixed-length", "p", 0, 3.0), ("fixed-length", "q", 0, 1.5))
+    exact = measure(an_experiment(workloads=["fixed-length"]), rows)
+    assert isinstance(exact, Measurement)
+    assert (exact.value, exact.low, exact.high, exact.n) == (2.0, 2.0, 2.0, 1)
+    drawn = measure(an_experiment(workloads=["w"]), table(("w", "p", 0, 3.0), ("w", "q", 0, 1.5)))
+    assert isinstance(drawn, Measurement) and drawn.low is None
