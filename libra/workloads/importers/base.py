@@ -68,7 +68,7 @@ class Findings:
         self.counts[what] += num
 
     def note(self, sentence: str) -> None:
-        self.notes[sentence] = None
+        self.notes[printable(sentence)] = None
 
     def add(self, other: Findings) -> None:
         """Take over what a row gave, once it is known to be kept."""
@@ -95,7 +95,12 @@ class ImporterSpec:
 
 def shown(path: Path) -> str:
     """A path as text that can be printed and stored, whatever bytes its name has."""
-    return str(path).encode("utf-8", "replace").decode()
+    return printable(str(path))
+
+
+def printable(text: str) -> str:
+    """The text with `?` for what UTF-8 cannot hold."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def convert(value: Any, kind: type[T]) -> T:
@@ -126,4 +131,4 @@ def digest(text: str) -> str:
 
 def clean(text: str, max_chars: int = 64) -> str:
     """A name that UTF-8 can hold, on one line and of bearable length."""
-    return " ".join(text.encode("utf-8", "replace").decode().split())[:max_chars]
+    return " ".join(printable(text).split())[:max_chars]

@@ -11,7 +11,7 @@ from typing import Any
 
 from libra.core.errors import TraceError
 from libra.core.records import Trajectory
-from libra.workloads.importers.base import Findings, ImporterSpec, Place, RowError, Sample, digest, shown
+from libra.workloads.importers.base import Findings, ImporterSpec, Place, RowError, Sample, clean, digest, shown
 from libra.workloads.importers.files import Document, find_files, load
 from libra.workloads.importers.report import FileReport, ImportReport, Outcome, Unread, count_method, counted_of
 from libra.workloads.trace_file import TraceHeader, problem_in
@@ -150,7 +150,7 @@ class _Drive:
             return
         original = self._repeats.original_of(content, place, has_name=name is not None)
         if original:
-            self._duplicates.append(f"{place}{f' ({name})' if name else ''}: as {original}")
+            self._duplicates.append(f"{place}{f' ({clean(name)})' if name else ''}: as {original}")
             return
         findings = Findings()
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from libra.core.errors import TraceError
-from libra.workloads.importers.base import Place
+from libra.workloads.importers.base import Place, printable, shown
 
 DATA_SUFFIXES = (".json", ".jsonl", ".traj", ".json.gz", ".jsonl.gz", ".traj.gz")
 """What is taken up when a folder is walked; a file that is named is always read."""
@@ -40,7 +40,7 @@ def find_files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
             raise TraceError("no such file or folder", where=str(path), mend="check the path")
         if not path.is_dir():
             if path.resolve() in found:
-                notes.append(f"{path} is named twice: read once.")
+                notes.append(f"{shown(path)} is named twice: read once.")
             found.setdefault(path.resolve(), path)
             continue
         inside = sorted(each for each in path.rglob("*") if each.is_file())
@@ -48,7 +48,9 @@ def find_files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
         aside = [each.name for each in inside if each not in set(dumps)]
         if aside:
             named = ", ".join(aside[:4]) + (", ..." if len(aside) > 4 else "")
-            notes.append(f"{path}: {len(aside)} files are no JSON by their names, left aside ({named}).")
+            notes.append(
+                f"{shown(path)}: {len(aside)} files are no JSON by their names, left aside ({printable(named)})."
+            )
         for each in dumps:
             found.setdefault(each.resolve(), each)
     if not found:

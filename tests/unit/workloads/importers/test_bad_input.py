@@ -227,7 +227,14 @@ def test_negative_usage(imported: Imported, lines: Lines) -> None:
 
 def test_text_that_utf8_cannot_hold(imported: Imported, lines: Lines, tmp_path: Path) -> None:
     messages = '[{"role": "user", "content": "\\ud800"}, {"role": "assistant", "content": "a\\udfff"}]'
-    result = imported("auto", lines("c.jsonl", f'{{"messages": {messages}, "prompt_id": "\\ud800"}}'))
+    chat = f'{{"messages": {messages}, "task_id": "\\ud800", "trial": 0}}'
+    odd = (
+        '{"source": "\\ud800", "traj_id": "\\ud800", "prompt_id": "\\udfff", "prompt_tokens": 1, "turns": [{"gen": 1}]}'
+    )
+    files = lines("c\udcff.jsonl", chat, chat), lines("n.jsonl", odd, odd)
+    result = imported("auto", *files)
+    assert len(result.report.duplicates) == 2
+    "\n".join(result.report.lines()).encode()
     write_trace(tmp_path / "t.jsonl.gz", result.header, result.trajectories)
 
 
