@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -63,11 +64,14 @@ class Fleet:
         self.states: dict[int, InstanceState] = {}
         self.node_of: dict[int, int] = {}
         self.joined_s: dict[int, float] = {}
-        """Hybrid replica that trains (or is joining) -> time from which it takes part."""
+        """Hybrid replica that trains (or is joining) -> time from which it takes part; infinite while it drains."""
+        self._join_delay_s: dict[int, float] = {}
         self.trainer_ready_s = 0.0
         self.moving_gpu_s = 0.0
         self.retired_busy_gpu_s = 0.0
         self._starting: list[InstanceSpec] = []
+        self._kept: set[int] = set()
+        """Engines of the present plan; others drain and leave."""
         self._num_up = 0
 
     # -- looking ---------------------------------------------------------------------------------------------------
@@ -151,14 +155,15 @@ class Fleet:
             self.trainer_ready_s = self.clock.now_s + regroup_s
             self.moving_gpu_s += regroup_s * plan.train.num_gpus
         wanted = {spec.id: spec for spec in plan.instances}
+        self.plan, self.node_of, self.joined_s, self._kept = plan, nodes, {}, set()
         for id_ in list(self.instances):
             spec = wanted.get(id_)
             if spec is not None and spec.tp == self.specs[id_].tp and self.states[id_] == "up":
                 self.specs[id_] = spec
+                self._kept.add(id_)
             else:
                 self._retire(id_)
-        self.plan, self.node_of, self.joined_s = plan, nodes, {}
-        self._starting = [spec for spec in plan.instances if spec.id not in self.instances]
+        self._starting = [spec for spec in plan.instances if spec.id not in self._kept]
         for hybrid in plan.hybrid_training:
             self._lend(hybrid, delay_s=self.truth.snapshot_join_s(plan.train))
         self._start_waiting()
@@ -180,21 +185,13 @@ class Fleet:
         if self.states.get(engine.id) != "draining" or not engine.is_idle:
             return
         hybrid = self.specs[engine.id].hybrid
-        if engine.id in self._leaving():
+        if engine.id not in self._kept:
             self._remove(engine.id)
             self._start_waiting()
         elif hybrid is not None:
             self.states[engine.id] = "training"
+            self._join_when_drained(hybrid)
         self._report(AllocationChanged(self.clock.now_s, self.allocation(), "down"))
-
-    def _leaving(self) -> set[int]:
-        return {id_ for id_, state in self.states.items() if state == "draining" and id_ in self._to_remove}
-
-    @property
-    def _to_remove(self) -> set[int]:
-        assert self.plan is not None
-        kept = {(spec.id, spec.tp) for spec in self.plan.instances}
-        return {id_ for id_, spec in self.specs.items() if (id_, spec.tp) not in kept}
 
     def _move(self, move: Move) -> None:
         assert self.plan is not None
@@ -210,22 +207,34 @@ class Fleet:
                 self._come_up(spec.id, delay_s)
 
     def _owned(self, hybrid: int) -> list[InstanceSpec]:
-        return [spec for spec in self.specs.values() if spec.hybrid == hybrid]
+        assert self.plan is not None
+        return [spec for spec in self.plan.instances if spec.hybrid == hybrid]
 
     def _lend(self, hybrid: int, delay_s: float) -> None:
-        self.joined_s[hybrid] = self.clock.now_s + delay_s
+        self.joined_s[hybrid], self._join_delay_s[hybrid] = math.inf, delay_s
         for spec in self._owned(hybrid):
-            if self.states[spec.id] == "up":
-                self._num_up -= 1
-            engine = self.instances[spec.id]
-            engine.cache.reset()
-            self.states[spec.id] = "training" if engine.is_idle else "draining"
-            self.moving_gpu_s += delay_s * spec.tp
+            if spec.id in self._kept:
+                if self.states[spec.id] == "up":
+                    self._num_up -= 1
+                engine = self.instances[spec.id]
+                engine.cache.reset()
+                self.states[spec.id] = "training" if engine.is_idle else "draining"
+        self._join_when_drained(hybrid)
+
+    def _join_when_drained(self, hybrid: int) -> None:
+        """Start the join of a replica once none of its engines has work left."""
+        owned = self._owned(hybrid)
+        lent = all(spec.id in self._kept and self.states[spec.id] == "training" for spec in owned)
+        if hybrid in self.joined_s and lent:
+            delay_s = self._join_delay_s[hybrid]
+            self.joined_s[hybrid] = self.clock.now_s + delay_s
+            self.moving_gpu_s += delay_s * sum(spec.tp for spec in owned)
 
     def _start(self, spec: InstanceSpec) -> None:
         model = self.truth.step_model(spec.tp)
         engine = Instance(spec.id, model, self.options, self.clock.now, self.clock.at, self._on_done)
         self.instances[spec.id], self.specs[spec.id], self.states[spec.id] = engine, spec, "up"
+        self._kept.add(spec.id)
         self._num_up += 1
 
     def _retire(self, id_: int) -> None:
@@ -246,13 +255,18 @@ class Fleet:
         if not self._starting or any(state == "draining" for state in self.states.values()):
             return
         delay_s = self.truth.cold_start_s
-        for spec in self._starting:
+        starting, self._starting = self._starting, []
+        for spec in starting:
             self._start(spec)
             self._num_up -= 1
+            if spec.hybrid in self.joined_s:
+                self.states[spec.id] = "training"
+                continue
             self.states[spec.id] = "starting"
             self.moving_gpu_s += delay_s * spec.tp
             self._come_up(spec.id, delay_s)
-        self._starting = []
+        for hybrid in {spec.hybrid for spec in starting if spec.hybrid is not None}:
+            self._join_when_drained(hybrid)
 
     def _come_up(self, id_: int, delay_s: float) -> None:
         engine = self.instances[id_]
@@ -267,6 +281,4 @@ class Fleet:
 
 
 def _with_dp(layout: TrainLayout, dp: int) -> TrainLayout:
-    return TrainLayout(
-        layout.tp, dp, layout.pp, layout.cp, layout.ep, layout.micro_batch_tok, layout.recompute
-    )
+    return TrainLayout(layout.tp, dp, layout.pp, layout.cp, layout.ep, layout.micro_batch_tok, layout.recompute)

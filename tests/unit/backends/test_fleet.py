@@ -97,9 +97,14 @@ def test_a_busy_engine_drains_before_it_is_lent() -> None:
     desk.fleet.instances[2].submit(Request(0, ("p", 100), 100, 2000))
     desk.fleet.switch((Move(0, "train"),))
     assert desk.states()[2] == "draining"
+    assert desk.fleet.moving_gpu_s == 0.0
     desk.run_until(1000.0)
     assert desk.states()[2] == "training"
     assert desk.reports[-1].cause == "down"
+    drained_s = desk.reports[-1].t_s
+    price_s = desk.truth.sleep_s + desk.truth.snapshot_join_s(HYBRID.train)
+    assert drained_s > 10.0
+    assert desk.fleet.joined_s[0] == pytest.approx(drained_s + price_s), "it joins after its last turn, not before"
 
 
 def test_repartition_keeps_equal_engines_and_cold_starts_the_others() -> None:
@@ -122,6 +127,31 @@ def test_new_engines_wait_for_the_gpus_of_those_that_drain() -> None:
     assert desk.states() == {0: "up", 1: "draining"}
     desk.run_until(1000.0)
     assert desk.states() == {0: "up", 7: "up", 8: "up"}
+
+
+def test_an_engine_that_takes_over_the_id_of_a_draining_one_starts_after_it() -> None:
+    desk = Desk(HYBRID)
+    desk.fleet.instances[2].submit(Request(0, ("p", 100), 100, 3000))
+    plan = Plan(HYBRID.train, (InstanceSpec(0, 8), InstanceSpec(1, 8), InstanceSpec(2, 8)), (40960,))
+    desk.fleet.repartition(plan)
+    assert desk.states() == {0: "up", 1: "up", 2: "draining"}
+    desk.run_until(1000.0)
+    assert desk.states() == {0: "up", 1: "up", 2: "up"}
+    assert desk.fleet.instances[2].tp == 8
+
+
+def test_new_engines_of_a_replica_that_trains_join_the_trainer_and_serve_only_when_it_returns() -> None:
+    desk = Desk(HYBRID)
+    plan = Plan(HYBRID.train, (InstanceSpec(0, 8), InstanceSpec(1, 8), InstanceSpec(7, 4, hybrid=0)), (40960,), (0,))
+    desk.fleet.repartition(plan)
+    assert desk.states() == {0: "up", 1: "up", 7: "training"}
+    desk.run_until(1000.0)
+    assert desk.states()[7] == "training"
+    assert desk.fleet.train_layout().dp == 7
+    desk.fleet.switch((Move(0, "rollout"),))
+    desk.run_until(2000.0)
+    assert desk.states()[7] == "up"
+    assert desk.fleet.train_layout().dp == 6
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,17 @@ from libra.backends.sim.rollout import PolicyError
 from libra.clusters import load_cluster
 from libra.core.commands import ApplyPlan, Command, Place
 from libra.core.errors import ConfigError
-from libra.core.events import Event, PipelineKind, PipelineSpec, RunStart, StepEnd, ToolReturned, TrajectoryStart
+from libra.core.events import (
+    AllocationChanged,
+    Event,
+    PipelineKind,
+    PipelineSpec,
+    PlannerTick,
+    RunStart,
+    StepEnd,
+    ToolReturned,
+    TrajectoryStart,
+)
 from libra.core.plan import InstanceSpec, Plan, TrainLayout
 from libra.core.registry import Registry, parse_options
 from libra.models import load_model
@@ -142,3 +152,32 @@ def test_a_step_reports_its_makespan_or_when_asynchronous_the_wait_for_it(kind: 
     policy = Listening(SPLIT)
     rows = run(PipelineSpec(kind), policy)
     assert policy.heard == [getattr(row, field) for row in rows.steps]
+
+
+class Mover(RoundRobin):
+    """Replaces every engine after the second step, and places on what is up."""
+
+    def __init__(self, plan: Plan, other: Plan) -> None:
+        super().__init__(plan)
+        self.other = other
+        self.up: tuple[int, ...] = ()
+
+    def decide(self, event: Event) -> Sequence[Command]:
+        if isinstance(event, AllocationChanged):
+            self.up = tuple(status.id for status in event.allocation.up())
+        if isinstance(event, PlannerTick) and event.step == 1:
+            return (ApplyPlan(self.other),)
+        if isinstance(event, TrajectoryStart | ToolReturned):
+            return (Place(event.trajectory, self.up[event.trajectory % len(self.up)]),)
+        return super().decide(event)
+
+
+@pytest.mark.parametrize("pipeline", [PipelineSpec("barrier"), PipelineSpec("async", 3)], ids=lambda spec: spec.kind)
+def test_trajectories_wait_while_every_engine_is_replaced(pipeline: PipelineSpec) -> None:
+    other = Plan(TrainLayout(4, 4), tuple(InstanceSpec(100 + i, 4) for i in range(4)), (40960,))
+    rows = run(pipeline, Mover(SPLIT, other), 6)
+    stays = run(pipeline, RoundRobin(SPLIT), 6)
+    assert len(rows.trajectories) == len(stays.trajectories) == 6 * 32
+    assert max(row.max_staleness for row in rows.steps) <= max(1, pipeline.staleness)
+    assert {row.last_instance for row in rows.trajectories if row.trained_step == 5} <= {100, 101, 102, 103}
+    assert sum(row.moving_gpu_s for row in rows.steps) > 16 * 60
