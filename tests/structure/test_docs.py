@@ -25,6 +25,7 @@ AS_IS = (
     r"libra list( .+)?",
     r"libra (demo|run smoke|status|claims)( smoke)?",
     r"libra run .* --dry-run",
+    r"libra run (coins|smoke --set) .*",
     r"libra (figures|report) --out [a-z]+",
 )
 
@@ -57,7 +58,7 @@ REDUCED = {
     "libra trace CELL": f"libra trace {CELL}",
     "libra run smoke --plugin my_policies": "libra run smoke --plugin my_policies --steps 2",
     "python -m pytest tests/contract --plugin my_policies": (
-        "cd {root} && python -m pytest -q tests/contract --plugin {desk}/my_policies -k tp4-16"
+        "cd {root} && python -m pytest -q tests/contract --plugin {desk}/my_policies -k 'tp4-16 or round-robin'"
     ),
 }
 """A command with braces of its own doubles them."""
@@ -115,10 +116,10 @@ def to_run(command: Command, desk: Path) -> str:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reader's folder, shared by all commands; Python blocks that name a file in their first line are in it."""
+    """The reader's folder, shared by all commands; Python and TOML blocks that name a file first are files in it."""
     folder = tmp_path_factory.mktemp("desk")
     for page in documents(ROOT):
-        for name, code in re.findall(r"```python\n# (\S+\.py)\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        for name, code in re.findall(r"```(?:python|toml)\n# (\S+)\n(.*?)```", page.read_text(), flags=re.DOTALL):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(code)
     return folder
