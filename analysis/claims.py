@@ -4,8 +4,9 @@ The *effect* of a claim is its distance from "no effect": 1 for a ratio, 0 for a
 baseline; for a level the effect is the value itself. The *band* is the claimed effect plus or minus tolerance x effect;
 "at least" and "at most" leave one side of it open. With our 95 % interval over seeds:
 
-- not judged: a setting, not a result; nobody allowed to judge it has measured it; fewer than two seeds; an interval
-  that holds both the band and "no effect"; or, for a level, a half-width above half the claimed value.
+- not judged: a setting, not a result; nobody allowed to judge it has measured it; fewer than two seeds; both sides of a
+  comparison equal to the last bit in every seed (they took the same decisions, so what is compared was never used); an
+  interval that holds both the band and "no effect"; or, for a level, a half-width above half the claimed value.
 - reproduced: our value is in the band, and the interval lies in the band or is no wider than it.
 - consistent: the interval meets the band, but less firmly than that.
 - direction only: the interval misses the band and lies wholly on the claim's side of "no effect".
@@ -50,6 +51,8 @@ class Measurement:
     unit: str
     note: str = ""
     """What a reader must know: which workload or baseline was taken, which seeds had no partner."""
+    same: bool = False
+    """Both sides of the comparison have exactly equal values in every seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,8 @@ def _compare(claim: Claim, found: Measurement) -> tuple[Word, str]:
         assert claimed is not None, "settings are not compared"
         if _half_width(found) > MAX_LEVEL_HALF_WIDTH * abs(claimed):
             return "not judged", f"interval wider than {MAX_LEVEL_HALF_WIDTH:.0%} of the claimed value on n = {found.n}"
+    elif found.same and not low <= null <= high:
+        return "not judged", "both sides took the same decisions in every seed: what is compared was never used"
     elif meets and found.low <= null <= found.high and not low <= null <= high:
         return "not judged", f"interval holds both the claim and no effect on n = {found.n}"
     if not meets:
@@ -194,24 +199,25 @@ def _measure_one(experiment: Experiment, workload: str, table: pd.DataFrame) -> 
     assert isinstance(theirs, dict), "gaps were returned above"
     if not ours.keys() & theirs.keys():
         return f"{workload}: {experiment.cells.policy} and {chosen.policy} share no finished seed"
+    same = all(ours[seed] == theirs[seed] for seed in ours.keys() & theirs.keys())
     if experiment.statistic == "paired_difference":
-        return _measurement(paired_difference(ours, theirs), workload, experiment.unit, notes)
+        return _measurement(paired_difference(ours, theirs), workload, experiment.unit, notes, same=same)
     if min(*ours.values(), *theirs.values()) <= 0.0:
         return f"{workload}: {experiment.metric} is not positive everywhere, so it has no ratio"
     ratio = paired_ratio(ours, theirs)
     if experiment.statistic == "paired_increase":
         low, high = (None if side is None else (side - 1.0) * 100.0 for side in (ratio.low, ratio.high))
         ratio = replace(ratio, value=(ratio.value - 1.0) * 100.0, low=low, high=high)
-    return _measurement(ratio, workload, experiment.unit, notes)
+    return _measurement(ratio, workload, experiment.unit, notes, same=same)
 
 
-def _measurement(found: Estimate, workload: str, unit: str, notes: list[str]) -> Measurement:
+def _measurement(found: Estimate, workload: str, unit: str, notes: list[str], *, same: bool = False) -> Measurement:
     if found.low is None and workload in DETERMINISTIC_WORKLOADS:
         found = replace(found, low=found.value, high=found.value)
         notes = [*notes, "a workload without chance: one run is exact"]
     if found.unpaired_seeds:
         notes = [*notes, f"seeds without a partner: {', '.join(map(str, found.unpaired_seeds))}"]
-    return Measurement(found.value, found.low, found.high, found.n, found.seeds, unit, "; ".join(notes))
+    return Measurement(found.value, found.low, found.high, found.n, found.seeds, unit, "; ".join(notes), same)
 
 
 def _by_seed(experiment: Experiment, workload: str, side: Selector, table: pd.DataFrame) -> dict[int, float] | str:

@@ -140,6 +140,4 @@ class AllocationChanged(msgspec.Struct, frozen=True, omit_defaults=True, tag="al
     reason: str = ""
 
 
-Event = (
-    RunStart | TrajectoryStart | ToolReturned | TrajectoryEnd | StepEnd | PlannerTick | Placed | AllocationChanged
-)
+Event = RunStart | TrajectoryStart | ToolReturned | TrajectoryEnd | StepEnd | PlannerTick | Placed | AllocationChanged

@@ -19,8 +19,8 @@ MIN_STEPS_TO_TRIM = 4
 STEADY_STATE = (
     f"Steady state: without the first {WARMUP_STEPS} steps (at most a quarter of the run: the pipeline fills) and "
     f"without the last step (no rollout runs beside it: the pipeline drains); runs of fewer than {MIN_STEPS_TO_TRIM} "
-    "steps are taken whole. A trajectory belongs to the step that trains it; one that is never trained belongs to the "
-    "time in which it ended."
+    "steps are taken whole. A trajectory belongs to the step that trains it (behind a barrier one step after "
+    "the one that rolls it out); one that is never trained belongs to the time in which it ended."
 )
 
 

@@ -71,8 +71,13 @@ class StepRow(msgspec.Struct, frozen=True):
     observed_tok: int
     max_total_tok: int
     train_gpus: int
+    """GPUs that trained this step."""
     rollout_gpus: int
+    """GPUs of the rollout pool at the step's end."""
     num_hybrid_training: int
+    rollout_pool_gpu_s: float
+    """GPU seconds that belonged to the rollout pool, used or not; likewise for training."""
+    train_pool_gpu_s: float
     rollout_busy_gpu_s: float
     """GPU seconds in which an instance had work, until this step's end."""
     train_busy_gpu_s: float

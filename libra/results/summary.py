@@ -130,7 +130,7 @@ def _bubbles(found: Summary, step: Columns, facts: Facts, window: tuple[int, int
         found.skip(why, "bubble_share_rollout", "bubble_share_train")
         return
     for name, busy in (("rollout", rollout), ("train", train)):
-        pool = float((step[f"{name}_gpus"][steady] * time_s).sum())
+        pool = float(step[f"{name}_pool_gpu_s"][steady].sum())
         found.put(f"bubble_share_{name}", pool - busy, pool, f"no GPU in the {name} pool")
 
 

@@ -174,8 +174,9 @@ def check_time(log: Log) -> None:
     for row in log.steps:
         assert 0 <= row.rollout_90_s <= row.rollout_s
         assert row.train_s + row.sync_s + row.wait_rollout_s == pytest.approx(row.end_s - row.start_s)
-    span_s = log.steps[-1].end_s
-    assert sum(row.rollout_busy_gpu_s for row in log.steps) <= CLUSTER.num_gpus * span_s * (1 + 1e-9)
+    for pool in ("rollout", "train"):
+        busy_gpu_s = sum(getattr(row, f"{pool}_busy_gpu_s") for row in log.steps)
+        assert busy_gpu_s <= sum(getattr(row, f"{pool}_pool_gpu_s") for row in log.steps) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("policy", ["libra", "pattern-cmlfq", "verl-greedy-heuristic"])

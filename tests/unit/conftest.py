@@ -79,6 +79,7 @@ def _tables(num_steps: int, tok_per_s: float) -> dict[str, Any]:
         steps.append(
             _row(StepRow, step=step, start_s=start_s, end_s=end_s, rollout_s=80.0, rollout_90_s=60.0, train_s=20.0,
                  num_trajectories=2, generated_tok=2 * tok, max_total_tok=tok, train_gpus=16, rollout_gpus=32,
+                 rollout_pool_gpu_s=32 * STEP_S, train_pool_gpu_s=16 * STEP_S,
                  rollout_busy_gpu_s=1600.0, train_busy_gpu_s=320.0)
         )  # fmt: skip
         for sample in range(2):

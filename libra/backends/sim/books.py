@@ -16,6 +16,8 @@ class Totals:
     """Running sums since the start of the run; a step is the difference of two."""
 
     t_s: float = 0.0
+    rollout_pool_gpu_s: float = 0.0
+    train_pool_gpu_s: float = 0.0
     rollout_busy_gpu_s: float = 0.0
     rollout_idle_s: float = 0.0
     """Time without any live trajectory, weight syncs included."""
@@ -60,6 +62,8 @@ class StepBooks:
             train_gpus=self.layout.num_gpus,
             rollout_gpus=rollout_gpus,
             num_hybrid_training=num_hybrid_training,
+            rollout_pool_gpu_s=closed.rollout_pool_gpu_s - opened.rollout_pool_gpu_s,
+            train_pool_gpu_s=closed.train_pool_gpu_s - opened.train_pool_gpu_s,
             rollout_busy_gpu_s=closed.rollout_busy_gpu_s - opened.rollout_busy_gpu_s,
             train_busy_gpu_s=self.train_s * self.layout.num_gpus,
             moving_gpu_s=closed.moving_gpu_s - opened.moving_gpu_s,

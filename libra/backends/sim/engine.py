@@ -120,11 +120,13 @@ class Simulator:
             self.rollout.launch(group, index // self.groups_per_step)
 
     def train(self, batch: Sequence[Live], done: Done) -> None:
-        layout = self.fleet.train_layout()
-        start_s = max(self.clock.now_s, self.fleet.trainer_ready_s)
-        train_s = self.truth.train_step_s(layout, [live.context_tok for live in batch]).total_s
-        self._books.train_s, self._books.layout, self._books.version = train_s, layout, self.version
-        self.clock.at(start_s + train_s, done)
+        def start(start_s: float) -> None:
+            layout = self.fleet.train_layout()
+            train_s = self.truth.train_step_s(layout, [live.context_tok for live in batch]).total_s
+            self._books.train_s, self._books.layout, self._books.version = train_s, layout, self.version
+            self.clock.at(start_s + train_s, done)
+
+        self.fleet.when_trainer_ready(start)
 
     def sync_weights(self, done: Done) -> None:
         colocated = self.spec.kind == "colocated"
@@ -151,6 +153,7 @@ class Simulator:
         books, step = self._books, self._steps_closed
         closed = Totals(
             self.clock.now_s,
+            *self.fleet.pool_gpu_s(),
             self.fleet.busy_gpu_s(),
             self.rollout.idle_s(),
             self.fleet.moving_gpu_s,

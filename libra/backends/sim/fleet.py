@@ -16,6 +16,7 @@ from libra.core.hardware import Cluster
 from libra.core.plan import Allocation, InstanceSpec, InstanceState, InstanceStatus, Move, Plan, TrainLayout
 
 Report = Callable[[AllocationChanged], None]
+Cause = Literal["plan", "switch", "up", "down", "rejected"]
 
 
 def pack(plan: Plan, cluster: Cluster) -> dict[int, int]:
@@ -57,7 +58,7 @@ class Fleet:
         report: Report,
     ) -> None:
         self.cluster, self.truth, self.options, self.clock = cluster, truth, options, clock
-        self._on_done, self._report = on_done, report
+        self._on_done, self._acknowledge = on_done, report
         self.plan: Plan | None = None
         self.instances: dict[int, Instance] = {}
         self.specs: dict[int, InstanceSpec] = {}
@@ -66,13 +67,18 @@ class Fleet:
         self.joined_s: dict[int, float] = {}
         """Hybrid replica that trains (or is joining) -> time from which it takes part; infinite while it drains."""
         self._join_delay_s: dict[int, float] = {}
-        self.trainer_ready_s = 0.0
+        self._trainer_ready_s = 0.0
+        self._regroup_s = 0.0
+        """Regrouping that the trainer has still to do, once the engines that leave have drained."""
+        self._waits_for_trainer: Callable[[float], None] | None = None
         self.moving_gpu_s = 0.0
         self.retired_busy_gpu_s = 0.0
         self._starting: list[InstanceSpec] = []
         self._kept: set[int] = set()
         """Engines of the present plan; others drain and leave."""
         self._num_up = 0
+        self._pool_gpu_s = (0.0, 0.0)
+        self._pools, self._pools_since_s = (0, 0), 0.0
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
@@ -89,6 +95,12 @@ class Fleet:
     def busy_gpu_s(self) -> float:
         """GPU seconds in which an engine had work, since the start."""
         return self.retired_busy_gpu_s + sum(engine.busy_s * engine.tp for engine in self.instances.values())
+
+    def pool_gpu_s(self) -> tuple[float, float]:
+        """GPU seconds that rollout and training have had since the start, used or not."""
+        since_s = self.clock.now_s - self._pools_since_s
+        rollout_gpu_s, train_gpu_s = self._pool_gpu_s
+        return rollout_gpu_s + self._pools[0] * since_s, train_gpu_s + self._pools[1] * since_s
 
     def num_rollout_gpus(self) -> int:
         return sum(self.specs[i].tp for i, state in self.states.items() if state in ("up", "draining", "starting"))
@@ -115,6 +127,13 @@ class Fleet:
             colocated=self.plan.colocated,
         )
 
+    def when_trainer_ready(self, start: Callable[[float], None]) -> None:
+        """Call `start` with the time from which the trainer can work, as soon as that is known."""
+        if self._regroup_s:
+            self._waits_for_trainer = start
+        else:
+            start(max(self.clock.now_s, self._trainer_ready_s))
+
     # -- changing --------------------------------------------------------------------------------------------------
 
     def validate(self, plan: Plan) -> dict[int, int]:
@@ -140,7 +159,7 @@ class Fleet:
         self.joined_s = {}
         for hybrid in plan.hybrid_training:
             self._lend(hybrid, delay_s=0.0)
-        self._report(AllocationChanged(self.clock.now_s, self.allocation(), "plan"))
+        self._report("plan")
 
     def repartition(self, plan: Plan) -> None:
         """Change the layout at a safe point: engines that differ restart, a changed training layout regroups."""
@@ -148,12 +167,11 @@ class Fleet:
         try:
             nodes = self.validate(plan)
         except CapacityError as error:
-            self._report(AllocationChanged(self.clock.now_s, self.allocation(), "rejected", str(error)))
+            self._report("rejected", str(error))
             return
         if plan.train != self.plan.train:
-            regroup_s = self.truth.regroup_s(plan.train)
-            self.trainer_ready_s = self.clock.now_s + regroup_s
-            self.moving_gpu_s += regroup_s * plan.train.num_gpus
+            self._regroup_s = self.truth.regroup_s(plan.train)
+            self.moving_gpu_s += self._regroup_s * plan.train.num_gpus
         wanted = {spec.id: spec for spec in plan.instances}
         self.plan, self.node_of, self.joined_s, self._kept = plan, nodes, {}, set()
         for id_ in list(self.instances):
@@ -167,7 +185,7 @@ class Fleet:
         for hybrid in plan.hybrid_training:
             self._lend(hybrid, delay_s=self.truth.snapshot_join_s(plan.train))
         self._start_waiting()
-        self._report(AllocationChanged(self.clock.now_s, self.allocation(), "plan"))
+        self._report("plan")
 
     def switch(self, moves: Sequence[Move]) -> None:
         """Move hybrid replicas at a safe point; unknown ones and moves already made are ignored with a reason."""
@@ -176,9 +194,9 @@ class Fleet:
         for move in moves:
             if move.hybrid in known:
                 self._move(move)
-        cause: Literal["rejected", "switch"] = "rejected" if refused and len(refused) == len(moves) else "switch"
+        cause: Cause = "rejected" if refused and len(refused) == len(moves) else "switch"
         reason = f"no such hybrid replica: {[move.hybrid for move in refused]}" if refused else ""
-        self._report(AllocationChanged(self.clock.now_s, self.allocation(), cause, reason))
+        self._report(cause, reason)
 
     def drained(self, engine: Instance) -> None:
         """To be called when an engine has become idle: a draining one goes where it is wanted."""
@@ -191,7 +209,7 @@ class Fleet:
         elif hybrid is not None:
             self.states[engine.id] = "training"
             self._join_when_drained(hybrid)
-        self._report(AllocationChanged(self.clock.now_s, self.allocation(), "down"))
+        self._report("down")
 
     def _move(self, move: Move) -> None:
         assert self.plan is not None
@@ -201,10 +219,15 @@ class Fleet:
         elif move.to == "rollout" and move.hybrid in self.joined_s:
             del self.joined_s[move.hybrid]
             delay_s = self.truth.wake_s + self.truth.weight_sync_s()
-            for spec in self._owned(move.hybrid):
-                self.states[spec.id] = "starting"
-                self.moving_gpu_s += delay_s * spec.tp
-                self._come_up(spec.id, delay_s)
+            self._come_up(self._owned(move.hybrid), delay_s)
+
+    def _report(self, cause: Cause, reason: str = "") -> None:
+        """Acknowledge a change that has just been made; the pools of before end here."""
+        assert self.plan is not None
+        self._pool_gpu_s, self._pools_since_s = self.pool_gpu_s(), self.clock.now_s
+        lent = sum(self.specs[id_].tp for id_, state in self.states.items() if state == "training")
+        self._pools = (self.num_rollout_gpus(), self.plan.train.num_gpus + lent)
+        self._acknowledge(AllocationChanged(self.clock.now_s, self.allocation(), cause, reason))
 
     def _owned(self, hybrid: int) -> list[InstanceSpec]:
         assert self.plan is not None
@@ -251,33 +274,44 @@ class Fleet:
         del self.specs[id_], self.states[id_]
 
     def _start_waiting(self) -> None:
-        """Start the engines of a new plan once all engines that leave have drained (their GPUs are needed)."""
-        if not self._starting or any(state == "draining" for state in self.states.values()):
+        """Regroup the trainer and start the engines of a new plan once all engines that leave have drained (their GPUs
+        are needed)."""
+        if any(state == "draining" for state in self.states.values()):
+            return
+        if self._regroup_s:
+            self._trainer_ready_s, self._regroup_s = self.clock.now_s + self._regroup_s, 0.0
+            start, self._waits_for_trainer = self._waits_for_trainer, None
+            if start is not None:
+                start(self._trainer_ready_s)
+        if not self._starting:
             return
         delay_s = self.truth.cold_start_s
         starting, self._starting = self._starting, []
         for spec in starting:
             self._start(spec)
             self._num_up -= 1
-            if spec.hybrid in self.joined_s:
-                self.states[spec.id] = "training"
-                continue
-            self.states[spec.id] = "starting"
-            self.moving_gpu_s += delay_s * spec.tp
-            self._come_up(spec.id, delay_s)
+            self.states[spec.id] = "training"
+        self._come_up([spec for spec in starting if spec.hybrid not in self.joined_s], delay_s)
         for hybrid in {spec.hybrid for spec in starting if spec.hybrid is not None}:
             self._join_when_drained(hybrid)
 
-    def _come_up(self, id_: int, delay_s: float) -> None:
-        engine = self.instances[id_]
+    def _come_up(self, specs: Sequence[InstanceSpec], delay_s: float) -> None:
+        """Engines that start together report together: a queue that waits for the first must see all of them."""
+        engines = [self.instances[spec.id] for spec in specs]
+        for spec in specs:
+            self.states[spec.id] = "starting"
+            self.moving_gpu_s += delay_s * spec.tp
 
         def ready() -> None:
-            if self.instances.get(id_) is engine and self.states[id_] == "starting":
-                self.states[id_] = "up"
+            came = [e for e in engines if self.instances.get(e.id) is e and self.states[e.id] == "starting"]
+            for engine in came:
+                self.states[engine.id] = "up"
                 self._num_up += 1
-                self._report(AllocationChanged(self.clock.now_s, self.allocation(), "up"))
+            if came:
+                self._report("up")
 
-        self.clock.at(self.clock.now_s + delay_s, ready)
+        if engines:
+            self.clock.at(self.clock.now_s + delay_s, ready)
 
 
 def _with_dp(layout: TrainLayout, dp: int) -> TrainLayout:

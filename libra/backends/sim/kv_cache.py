@@ -21,7 +21,7 @@ class KvCache:
 
     def __init__(self, capacity_tok: int, block_tok: int) -> None:
         self.capacity_tok, self.block_tok = capacity_tok, block_tok
-        self.used_tok = 0
+        self.used_tok = self.num_resets = 0
         self._lru: OrderedDict[Key, int] = OrderedDict()
         self._evictable_tok = 0
         self._held: dict[Prompt, int] = {}
@@ -103,6 +103,7 @@ class KvCache:
 
     def reset(self) -> None:
         """Drop all prefixes (weights changed)."""
+        self.num_resets += 1
         self.used_tok -= self._evictable_tok
         self._lru.clear()
         self._evictable_tok = 0

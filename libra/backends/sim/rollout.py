@@ -141,9 +141,10 @@ class Rollout:
         engine = self.fleet.instances[command.instance]
         if delay_s:
             engine.num_arriving += 1
-            self.clock.at(now + delay_s, lambda: self._submit(live, engine, adopt=True))
+            weights = engine.cache.num_resets
+            self.clock.at(now + delay_s, lambda: self._arrive(live, engine, weights))
         else:
-            self._submit(live, engine, adopt=False)
+            self._submit(live, engine)
 
     def _migrate(self, live: Live, command: Place) -> tuple[How, int, float]:
         """Move a context between engines by the cheaper way. Returns how, the tokens moved and the transfer time."""
@@ -169,12 +170,17 @@ class Rollout:
         tool = live.record.turns[live.turn - 1].tool if live.turn else None
         return tool.payload_tok if tool else 0
 
-    def _submit(self, live: Live, engine: Instance, *, adopt: bool) -> None:
-        record = live.record
-        if adopt:
-            engine.num_arriving -= 1
+    def _arrive(self, live: Live, engine: Instance, weights: int) -> None:
+        """A transferred context is there. Useless, and computed anew, if the weights changed while it travelled."""
+        engine.num_arriving -= 1
+        if engine.cache.num_resets == weights:
+            record = live.record
             own_tok = live.context_tok - record.prompt_tok - self._last_payload(live)
             engine.cache.adopt(live.id, (record.prompt_id, record.prompt_tok), own_tok)
+        self._submit(live, engine)
+
+    def _submit(self, live: Live, engine: Instance) -> None:
+        record = live.record
         generate_tok = record.turns[live.turn].generated_tok
         request = Request(live.id, (record.prompt_id, record.prompt_tok), live.context_tok, generate_tok)
         if generate_tok:

@@ -93,11 +93,11 @@ class Network:
         return self._c.sync_base_s + model.weight_bytes / (gb_s * 1e9)
 
     def kv_transfer_s(self, model: Model, context_tok: int, *, same_node: bool) -> float:
-        """A context's keys and values from one engine to another."""
+        """A context's keys and values from one engine to another, with the link to itself."""
         return self._c.kv_base_s + context_tok * model.kv_bytes_per_tok / self._peer(same_node)
 
     def snapshot_join_s(self, model: Model) -> float:
-        """A hybrid replica fetches weights while training goes on, and loads them."""
+        """A hybrid replica fetches weights while training goes on and loads them; the optimizer stays behind."""
         bandwidth = self._peer(self.cluster.num_nodes == 1) * self._c.join_network_share
         return model.num_params * self._c.join_bytes / bandwidth + self._c.join_restore_s
 

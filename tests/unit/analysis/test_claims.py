@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import operator
 import re
@@ -305,6 +306,21 @@ def test_a_gain_of_41_is_not_shown_by_a_gain_of_nothing() -> None:
     assert judge(claim, {"sim": found(0.5, -4.0, 5.0, "token/s")}).word == "not reproduced"
     assert judge(claim, {"sim": found(20.0, -10.0, 50.0, "token/s")}).word == "not judged"
     assert judge(claim, {"sim": found(45.0, 40.0, 50.0, "token/s")}).word == "reproduced"
+
+
+def test_what_was_never_used_is_not_judged() -> None:
+    rows = table(*((w, p, s, 2.0 + s) for w, p, s in itertools.product("w", "pq", (0, 1, 2))))
+    same = measure(an_experiment(), rows)
+    assert isinstance(same, Measurement) and same.same
+    verdict = judge(a_claim(value=3.0), {"sim": same})
+    assert (verdict.word, verdict.reason.split(":")[0]) == (
+        "not judged",
+        "both sides took the same decisions in every seed",
+    )
+    assert judge(a_claim(value=1.0), {"sim": same}).word == "reproduced", "a claim of no effect is met by the same runs"
+    rows.loc[0, "value"] *= 1.01
+    other = measure(an_experiment(), rows)
+    assert isinstance(other, Measurement) and not other.same
 
 
 def test_who_may_judge() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 
@@ -42,6 +44,12 @@ class Desk:
 
     def states(self) -> dict[int, str]:
         return dict(self.fleet.states)
+
+    def trainer_ready_s(self) -> float:
+        """Infinite while the time is not known yet."""
+        known = [math.inf]
+        self.fleet.when_trainer_ready(known.append)
+        return known[-1]
 
     def run_until(self, t_s: float) -> None:
         done: list[bool] = []
@@ -114,9 +122,18 @@ def test_repartition_keeps_equal_engines_and_cold_starts_the_others() -> None:
     desk.fleet.repartition(plan)
     assert desk.states() == {0: "up", 5: "starting", 6: "starting"}
     assert desk.fleet.instances[0] is kept
-    assert desk.fleet.trainer_ready_s == pytest.approx(desk.truth.regroup_s(plan.train))
+    assert desk.trainer_ready_s() == pytest.approx(desk.truth.regroup_s(plan.train))
     desk.run_until(desk.truth.cold_start_s)
     assert set(desk.states().values()) == {"up"}
+
+
+def test_engines_that_start_together_are_reported_together() -> None:
+    desk = Desk(HYBRID)
+    plan = Plan(HYBRID.train, tuple(InstanceSpec(id_, 4) for id_ in range(10, 16)), (40960,))
+    desk.fleet.repartition(plan)
+    desk.run_until(1000.0)
+    (came,) = [report for report in desk.reports if report.cause == "up"]
+    assert [status.state for status in came.allocation.instances] == ["up"] * 6
 
 
 def test_new_engines_wait_for_the_gpus_of_those_that_drain() -> None:
@@ -127,6 +144,31 @@ def test_new_engines_wait_for_the_gpus_of_those_that_drain() -> None:
     assert desk.states() == {0: "up", 1: "draining"}
     desk.run_until(1000.0)
     assert desk.states() == {0: "up", 7: "up", 8: "up"}
+
+
+def test_the_trainer_regroups_once_its_new_gpus_are_free() -> None:
+    desk = Desk(HYBRID)
+    desk.fleet.instances[1].submit(Request(0, ("p", 100), 100, 3000))
+    desk.fleet.repartition(Plan(TrainLayout(4, 8), (InstanceSpec(0, 8),), (40960,)))
+    assert desk.states() == {0: "up", 1: "draining"}
+    ready: list[float] = []
+    desk.fleet.when_trainer_ready(ready.append)
+    desk.run_until(1000.0)
+    (drained,) = [report.t_s for report in desk.reports if report.cause == "down"]
+    assert drained > 10.0
+    assert ready == [pytest.approx(drained + desk.truth.regroup_s(desk.fleet.train_layout()))]
+
+
+def test_gpu_seconds_of_the_pools_follow_every_move() -> None:
+    desk = Desk(HYBRID)
+    desk.run_until(10.0)
+    assert desk.fleet.pool_gpu_s() == (240.0, 240.0)
+    desk.fleet.switch((Move(0, "train"),))
+    desk.run_until(20.0)
+    assert desk.fleet.pool_gpu_s() == (240.0 + 200.0, 240.0 + 280.0)
+    desk.fleet.switch((Move(0, "rollout"),))
+    desk.run_until(30.0)
+    assert desk.fleet.pool_gpu_s() == pytest.approx((440.0 + 240.0, 520.0 + 240.0))
 
 
 def test_an_engine_that_takes_over_the_id_of_a_draining_one_starts_after_it() -> None:

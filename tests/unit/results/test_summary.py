@@ -20,7 +20,8 @@ def step(number: int, start_s: float, end_s: float, **changes: Any) -> StepRow:
         "sync_s": 0.5, "wait_rollout_s": 0.0, "wait_train_s": 0.0, "num_trajectories": 2, "prompt_tok": 0,
         "generated_tok": 0, "observed_tok": 0, "max_total_tok": 0, "train_gpus": 4, "rollout_gpus": 4,
         "num_hybrid_training": 0, "rollout_busy_gpu_s": 30.0, "train_busy_gpu_s": 8.0, "moving_gpu_s": 4.0,
-        "num_preemptions": 0, "max_staleness": 1, "mean_staleness": 0.5,
+        "num_preemptions": 0, "max_staleness": 1, "mean_staleness": 0.5, "rollout_pool_gpu_s": 4 * (end_s - start_s),
+        "train_pool_gpu_s": 4 * (end_s - start_s),
     }  # fmt: skip
     return StepRow(**{**values, **changes})
 
