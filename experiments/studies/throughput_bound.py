@@ -35,6 +35,6 @@ STUDY = StudySpec(
     "512 trajectories a step on R2E-Gym: the split and moving capacity matter",
     cells,
     ("throughput_bound",),
-    num_seeds=2,
+    num_seeds=3,
     num_steps=12,
 )
