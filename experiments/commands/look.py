@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from experiments.commands.output import console, figure, print_json, table
+from experiments.commands.output import console, figure, print_json, table, warnings_of
 from libra.core.registry import Registry
 from libra.results.store import STATES, Store, StoredCell
 
@@ -120,9 +120,12 @@ def show(cell_id: str, root: Path, *, as_json: bool) -> None:
     provenance = cell.path / "provenance.json"
     known = msgspec.json.decode(provenance.read_bytes()) if provenance.exists() else {}
     if as_json:
-        return print_json({**_status_row(cell), "absent": cell.absent, "facts": cell.facts, "provenance": known})
+        found = {"absent": cell.absent, "facts": cell.facts, "provenance": known, "notes": warnings_of(cell.path)}
+        return print_json({**_status_row(cell), **found})
     out = console()
     out.print(f"[bold]{cell.cell.label}[/bold]\n{cell.id}  {cell.status.state}  {cell.status.reason}\n{cell.path}")
+    for warning in warnings_of(cell.path):
+        out.print(f"note: {warning}")
     rows = [
         (name, figure(value), METRICS[name].unit, METRICS[name].definition)
         for name, value in (cell.metrics or {}).items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -33,6 +34,17 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     for row in rows:
         made.add_row(*("" if cell is None else str(cell) for cell in row))
     return made
+
+
+def warnings_of(cell_dir: Path) -> list[str]:
+    """What a run had to assume about its workload and its GPUs; empty for a run that left no files."""
+    found: list[str] = []
+    for name, key in (("workload.json", "warnings"), ("timing_model.json", "note")):
+        file = cell_dir / name
+        if file.exists():
+            content = json.loads(file.read_bytes())[key]
+            found.extend([content] if isinstance(content, str) else content)
+    return [warning for warning in found if warning]
 
 
 def figure(value: float) -> str:

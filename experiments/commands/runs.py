@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.commands.output import console, print_json, table
+from experiments.commands.output import console, print_json, table, warnings_of
 from experiments.launch import Launcher, Summary, launch
 from experiments.progress import ProgressView
 from libra.core.errors import ConfigError, nearest_match
@@ -146,6 +146,9 @@ def _launch(
         if summary.count(outcome)
     ]
     screen.print(f"{request.study}: {', '.join(parts) or 'nothing to do'}; store {request.store}")
+    paths = [store.path(id_) for id_, outcome in summary.outcomes.items() if outcome in ("done", "skipped")]
+    for warning in dict.fromkeys(warning for path in paths for warning in warnings_of(path)):
+        screen.print(f"note: {warning}")
     if summary.count("failed", "failed before"):
         screen.print("failed cells keep their reason and log: `libra status`; run them again with --retry-failed")
     return summary

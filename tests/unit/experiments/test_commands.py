@@ -1,0 +1,32 @@
+"""What the command line tells beside its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from experiments.commands.look import show
+from experiments.commands.output import warnings_of
+from experiments.launch import launch
+from libra.core.registry import Registry
+from libra.results.cell import Cell
+from libra.results.store import Store
+
+
+def test_what_a_run_had_to_assume_is_told(
+    store: Store, registry: Registry, make_cell: Callable[..., Cell], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = msgspec.structs.replace(make_cell(), cluster="h100x64")
+    launch([cell], store, registry)
+    (folder,) = (store.root / "cells").iterdir()
+    (note,) = warnings_of(folder)
+    assert "H100-SXM5-80GB" in note
+    show(folder.name[:8], store.root, as_json=False)
+    assert f"note: {note}" in capsys.readouterr().out
+
+
+def test_an_unfinished_run_has_nothing_to_tell(tmp_path: Path) -> None:
+    assert warnings_of(tmp_path) == []
