@@ -116,28 +116,29 @@ class Registry:
     def _load(self) -> dict[str, dict[str, tuple[Any, str]]]:
         if not self._specs:
             self._specs = {kind: {} for kind in KINDS}
-            for module in self._modules():
+            for module in _installed_modules():
                 self._take(module)
+            for path in self.plugins:
+                if not sum(self._take(module) for module in plugin_modules(path)):
+                    raise ConfigError(
+                        "no policy, workload or study defined there",
+                        where=str(path),
+                        mend="bind a PolicySpec, WorkloadSpec or StudySpec, or a list of them, to a name of the module",
+                    )
         return self._specs
 
-    def _modules(self) -> Iterator[ModuleType]:
-        for package_name in sorted({point.value for point in entry_points(group=GROUP)}):
-            package = importlib.import_module(package_name)
-            yield package
-            for info in pkgutil.iter_modules(getattr(package, "__path__", ())):
-                if not info.ispkg:
-                    yield importlib.import_module(f"{package_name}.{info.name}")
-        for path in self.plugins:
-            yield from plugin_modules(path)
-
-    def _take(self, module: ModuleType) -> None:
+    def _take(self, module: ModuleType) -> int:
+        """Number of specs that a module holds."""
         origin = getattr(module, "__file__", None) or module.__name__
+        number = 0
         for value in list(vars(module).values()):
-            found = value if isinstance(value, tuple) else (value,)
+            found = value if isinstance(value, (tuple, list)) else (value,)
             for spec in found:
                 for kind, spec_type in KINDS.items():
                     if isinstance(spec, spec_type):
                         self._add(kind, spec, origin)
+                        number += 1
+        return number
 
     def _add(self, kind: str, spec: Any, origin: str) -> None:
         known = self._specs[kind].get(spec.name)
@@ -150,10 +151,19 @@ class Registry:
         self._specs[kind].setdefault(spec.name, (spec, origin))
 
 
+def _installed_modules() -> Iterator[ModuleType]:
+    for package_name in sorted({point.value for point in entry_points(group=GROUP)}):
+        package = importlib.import_module(package_name)
+        yield package
+        for info in pkgutil.iter_modules(getattr(package, "__path__", ())):
+            if not info.ispkg:
+                yield importlib.import_module(f"{package_name}.{info.name}")
+
+
 def plugin_modules(path: Path) -> Iterator[ModuleType]:
     """Import a plug-in file, or every `*.py` in a folder. Raises `ConfigError` when there is none."""
     files = sorted(path.glob("*.py")) if path.is_dir() else [path]
-    if not path.exists() or not files:
+    if not path.exists() or not files or files[0].suffix != ".py":
         raise ConfigError("no plug-in there", where=str(path), mend="name a .py file or a folder that holds some")
     for file in files:
         name = f"libra_plugin_{file.stem}_{seed_of(file.resolve()):x}"
