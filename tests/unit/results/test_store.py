@@ -93,7 +93,8 @@ def test_a_dead_writer_is_taken_over_and_counted(store: Store) -> None:
 def test_a_number_that_another_process_got_since_is_dead(store: Store) -> None:
     path = store.claim(cell(), CODE).path
     (path / "lock").write_bytes(msgspec.json.encode(Owner(os.getpid(), platform.node(), "born long ago")))
-    store.claim(cell(), CODE).release()
+    with store.claim(cell(), CODE) as claimed:
+        assert claimed.path == path
 
 
 def test_another_machine_is_believed_while_its_heart_beats(store: Store) -> None:
@@ -110,7 +111,8 @@ def test_another_machine_is_believed_while_its_heart_beats(store: Store) -> None
 def test_a_lock_that_its_writer_could_not_fill_is_dead(store: Store) -> None:
     path = store.claim(cell(), CODE).path
     (path / "lock").write_bytes(b"")
-    store.claim(cell(), CODE).release()
+    with store.claim(cell(), CODE) as claimed:
+        assert claimed.path == path
 
 
 def test_running_without_a_lock_reads_as_cancelled(store: Store) -> None:
