@@ -46,7 +46,11 @@ traces: $(VENV)/.installed-light ## import the public traces under TRACES, if th
 	@for pair in $(TRACE_SOURCES); do \
 	  source="$(TRACES)/$${pair%=*}"; format="$${pair#*=}"; \
 	  out="traces/$$(echo "$${pair%=*}" | sed -e 's#/raw##' -e 's#\..*##' -e 's#/#-#').jsonl.gz"; \
-	  if [ -e "$$source" ] && [ ! -e "$$out" ]; then $(LIBRA) import $$format "$$source" --out "$$out" || exit $$?; fi; \
+	  if [ -e "$$source" ] && [ ! -e "$$out" ]; then \
+	    mkdir -p traces; log="$${out%.jsonl.gz}.log"; \
+	    $(LIBRA) import $$format "$$source" --out "$$out" >"$$log" || exit $$?; \
+	    echo "imported $$out; what could not be read, and how tokens were counted: $$log"; \
+	  fi; \
 	done
 
 demo: $(VENV)/.installed-light ## the newcomer's first minute: three workloads, five systems, a report

@@ -21,19 +21,26 @@ app = typer.Typer(
 EXIT_INTERRUPTED = 130
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"libra-bench {version('libra-bench')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main_options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options before the verb."""
+
+
 class Launcher(StrEnum):
     inline = "inline"
     processes = "processes"
-
-
-class Kind(StrEnum):
-    policy = "policy"
-    workload = "workload"
-    study = "study"
-    cluster = "cluster"
-    model = "model"
-    importer = "importer"
-    metric = "metric"
 
 
 StoreOption = Annotated[Path, typer.Option("--store", help="Folder of results.", envvar=None)]
@@ -90,14 +97,17 @@ def run(
 
 @app.command("list", rich_help_panel="Look")
 def list_(
-    kind: Annotated[Kind | None, typer.Argument(help="What to list; all kinds when left out.")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Argument(help="policy, workload, study, cluster, model, importer or metric; all when left out."),
+    ] = None,
     plugin: PluginOption = None,
     json: JsonOption = False,
 ) -> None:
     """Policies, workloads, studies, clusters, models, importers, metrics: what there is."""
     from experiments.commands import look
 
-    look.list_(kind.value if kind else None, tuple(plugin or ()), as_json=json)
+    look.list_(kind, tuple(plugin or ()), as_json=json)
 
 
 @app.command(rich_help_panel="Look")

@@ -7,13 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from experiments.commands.output import console, figure, print_json, table, warnings_of
+from libra.core.errors import unknown_name
 from libra.core.registry import Registry
 from libra.results.store import STATES, Store, StoredCell
 
 
+KINDS = ("policy", "workload", "study", "cluster", "model", "importer", "metric")
+
+
 def list_(kind: str | None, plugins: tuple[Path, ...], *, as_json: bool) -> None:
     """Print names and one-line summaries of a kind, or of all kinds."""
-    kinds = [kind] if kind else ["policy", "workload", "study", "cluster", "model", "importer", "metric"]
+    if kind is not None and kind not in KINDS:
+        raise unknown_name("kind", kind, KINDS)
+    kinds = [kind] if kind else KINDS
     registry = Registry(plugins)
     found = {each: _entries(each, registry) for each in kinds}
     if as_json:
@@ -33,7 +39,7 @@ def _entries(kind: str, registry: Registry) -> list[dict[str, str]]:
     if kind == "metric":
         from libra.results.glossary import METRICS
 
-        return [{"name": metric.name, "summary": f"[{metric.unit}] {metric.definition}"} for metric in METRICS.values()]
+        return [{"name": metric.name, "summary": f"{metric.definition} ({metric.unit})"} for metric in METRICS.values()]
     if kind == "importer":
         from libra.workloads.importers import importers
 
@@ -81,16 +87,17 @@ def status(study: str | None, root: Path, *, as_json: bool) -> None:
     out.print(table(f"store {root}", ("study", "cells", *STATES), rows))
     odd = [cell for cell in cells if cell.status.state not in ("done", "pending")]
     if odd:
-        out.print(table("\nnot done", ("id", "state", "cell", "why"), [_odd_row(cell) for cell in odd]))
+        out.print(table("\nnot done", ("id", "state", "cell", "note"), [_odd_row(cell) for cell in odd]))
     if study:
         done = [cell for cell in cells if cell.metrics]
-        out.print(table("\ndone", ("id", "cell", "token/s"), [_done_row(cell) for cell in done]))
+        out.print(table("\ndone", ("id", "cell", "trajectory_tok_per_s"), [_done_row(cell) for cell in done]))
 
 
 def _odd_row(cell: StoredCell) -> tuple[str, str, str, str]:
-    progress = f"step {cell.status.step}/{cell.status.num_steps}" if cell.status.state == "running" else ""
-    reason = cell.status.reason.splitlines()[0] if cell.status.reason else progress
-    return cell.id, cell.status.state, cell.cell.label, reason
+    status = cell.status
+    progress = f"step {status.step}/{status.num_steps}" if status.state == "running" and status.num_steps else ""
+    note = status.reason.splitlines()[0] if status.reason else progress
+    return cell.id, status.state, cell.cell.label, note
 
 
 def _done_row(cell: StoredCell) -> tuple[str, str, str]:

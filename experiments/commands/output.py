@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 PIPED_WIDTH = 200
@@ -32,7 +33,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     for column in columns:
         made.add_column(column, overflow="fold")
     for row in rows:
-        made.add_row(*("" if cell is None else str(cell) for cell in row))
+        made.add_row(*("" if cell is None else escape(str(cell)) for cell in row))
     return made
 
 
