@@ -11,7 +11,6 @@ from libra.core.errors import unknown_name
 from libra.core.registry import Registry
 from libra.results.store import STATES, Store, StoredCell
 
-
 KINDS = ("policy", "workload", "study", "cluster", "model", "importer", "metric")
 
 
