@@ -6,6 +6,7 @@ RATE = "trajectory_tok_per_s"
 """The throughput of every comparison, unless a table says otherwise: prompt, generated and observed tokens a second."""
 
 LIBRA, UNIFORM, HOMOGENEOUS = "libra", "verl-static-uniform", "best-homogeneous"
+STATIC_OPTIMAL = "areal-static-optimal"
 """What is compared with what: the base of the paper's ablation, and the best plan with equal instances."""
 
 WORKLOAD_TITLES = {"search-r1": "Search-R1", "r2e-gym": "R2E-Gym", "dapo-math": "DAPO-Math-17K"}

@@ -231,7 +231,8 @@ class Store:
         if study is not None and study not in self.studies():
             raise StoreError(
                 "no cells of this study", where=str(self.root), value=study, allowed=self.studies(),
-                nearest=nearest_match(study, self.studies()), mend="`libra run` makes cells of the studies that `libra list study` shows",
+                nearest=nearest_match(study, self.studies()),
+                mend="`libra run` makes cells of the studies that `libra list study` shows",
             )  # fmt: skip
         return [self._stored(entry, name) for name in names for entry in self._index(name)]
 

@@ -41,7 +41,7 @@ def build(options: DapoMathOptions, seed: int, max_context_tok: int) -> Syntheti
 
 WORKLOAD = WorkloadSpec(
     name=NAME,
-    summary="Competition maths: 48 trajectories a step, 2.5K to 11.5K tokens in a single turn, no tool",
+    summary="Competition maths: 48 trajectories a step, mean 2.5K to 11.5K tokens over 500 steps, no tool",
     build=build,
     options=DapoMathOptions,
 )

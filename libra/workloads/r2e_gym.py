@@ -60,7 +60,7 @@ def build(options: R2EGymOptions, seed: int, max_context_tok: int) -> SyntheticW
 
 WORKLOAD = WorkloadSpec(
     name=NAME,
-    summary="Software tasks: 32 trajectories a step, 2.5K to 11.5K tokens, heavy tail, many turns, slow tools",
+    summary="Software tasks: 32 trajectories a step, mean 2.5K to 11.5K tokens over 500 steps, slow tools",
     build=build,
     options=R2EGymOptions,
 )

@@ -60,7 +60,7 @@ def build(options: SearchR1Options, seed: int, max_context_tok: int) -> Syntheti
 
 WORKLOAD = WorkloadSpec(
     name=NAME,
-    summary="Questions with a search tool: 128 trajectories a step, 2.0K to 3.2K tokens, short tool calls",
+    summary="Searches: 128 trajectories a step, mean 2.0K to 3.2K tokens over 500 steps, short tool calls",
     build=build,
     options=SearchR1Options,
 )
