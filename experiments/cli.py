@@ -55,7 +55,7 @@ STORE = Path("runs")
 @app.command(rich_help_panel="Run")
 def demo(
     store: StoreOption = STORE,
-    workers: Annotated[int, typer.Option(help="Processes; 0 takes one a core.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Processes; 0 takes one a core.")] = 0,
 ) -> None:
     """Three workloads through five systems, short, to a report: the first minute."""
     from experiments.commands import runs
@@ -69,14 +69,17 @@ def run(
     store: StoreOption = STORE,
     seeds: Annotated[int | None, typer.Option(min=1, help="Paired seeds; default is the study's.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps a run, spread over the whole drift.")] = None,
-    only: Annotated[str, typer.Option(help="Selector, e.g. 'policy=libra,workload=r2e-gym,seed<3'.")] = "",
+    only: Annotated[str | None, typer.Option(help="Selector, e.g. 'policy=libra,workload=r2e-gym,seed<3'.")] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="KEY=VALUE for every cell: cluster, model, policy.tp, ...; repeatable."),
+        typer.Option(
+            "--set",
+            help="KEY=VALUE: cluster, model or an option (see `libra list option`); repeatable.",
+        ),
     ] = None,
     trace: Annotated[list[Path] | None, typer.Option(help="Canonical trace for study `traces`; repeatable.")] = None,
     launcher: Annotated[Launcher, typer.Option(help="How cells are run.")] = Launcher.processes,
-    workers: Annotated[int, typer.Option(help="Processes; 0 takes one a core.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Processes; 0 takes one a core.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the cells and stop.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")] = False,
     plugin: PluginOption = None,
@@ -99,15 +102,16 @@ def run(
 def list_(
     kind: Annotated[
         str | None,
-        typer.Argument(help="policy, workload, study, cluster, model, importer or metric; all when left out."),
+        typer.Argument(help="policy, workload, study, cluster, model, importer, metric or option; all when left out."),
     ] = None,
+    name: Annotated[str | None, typer.Argument(help="A policy or workload, whose options are wanted.")] = None,
     plugin: PluginOption = None,
     json: JsonOption = False,
 ) -> None:
     """Policies, workloads, studies, clusters, models, importers, metrics: what there is."""
     from experiments.commands import look
 
-    look.list_(kind, tuple(plugin or ()), as_json=json)
+    look.list_(kind, name, tuple(plugin or ()), as_json=json)
 
 
 @app.command(rich_help_panel="Look")

@@ -7,20 +7,25 @@ from pathlib import Path
 from typing import Any
 
 from experiments.commands.output import console, figure, print_json, table, warnings_of
-from libra.core.errors import unknown_name
-from libra.core.registry import Registry
+from libra.core.errors import ConfigError, unknown_name
+from libra.core.registry import Options, Registry
 from libra.results.store import STATES, Store, StoredCell
 
-KINDS = ("policy", "workload", "study", "cluster", "model", "importer", "metric")
+KINDS = ("policy", "workload", "study", "cluster", "model", "importer", "metric", "option")
 
 
-def list_(kind: str | None, plugins: tuple[Path, ...], *, as_json: bool) -> None:
-    """Print names and one-line summaries of a kind, or of all kinds."""
+def list_(kind: str | None, name: str | None, plugins: tuple[Path, ...], *, as_json: bool) -> None:
+    """Print names and one-line summaries of a kind, or of all kinds; with a policy's or workload's name its options."""
     if kind is not None and kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
     kinds = [kind] if kind else KINDS
     registry = Registry(plugins)
-    found = {each: _entries(each, registry) for each in kinds}
+    if name is not None:
+        if kind not in ("policy", "workload"):
+            raise ConfigError("only a policy or a workload has options", where="libra list", value=f"{kind} {name}")
+        found = {f"options of {kind} {name}": _options(kind, registry.get(kind, name).options)}
+    else:
+        found = {each: _entries(each, registry) for each in kinds}
     if as_json:
         return print_json(found)
     out = console()
@@ -39,11 +44,34 @@ def _entries(kind: str, registry: Registry) -> list[dict[str, str]]:
         from libra.results.glossary import METRICS
 
         return [{"name": metric.name, "summary": f"{metric.definition} ({metric.unit})"} for metric in METRICS.values()]
+    if kind == "option":
+        from libra.backends.sim.options import SimOptions
+        from libra.core.events import PipelineSpec
+
+        common = [f"pipeline.{field}" for field in PipelineSpec.__struct_fields__]
+        defaults = dict(zip(common, PipelineSpec.__struct_defaults__, strict=True))
+        return [
+            *({"name": key, "summary": _default(value)} for key, value in defaults.items()),
+            {"name": "cluster.network", "summary": "default: the cluster's own (see its TOML file)"},
+            *_options("sim", SimOptions),
+        ]
     if kind == "importer":
         from libra.workloads.importers import importers
 
         return [{"name": spec.name, "summary": spec.summary} for spec in importers().values()]
     return _hardware(kind)
+
+
+def _options(head: str, fields: type[Options]) -> list[dict[str, str]]:
+    """Keys for `--set`, with their defaults."""
+    return [
+        {"name": f"{head}.{name}", "summary": _default(field.get_default(call_default_factory=True))}
+        for name, field in fields.model_fields.items()
+    ]
+
+
+def _default(value: object) -> str:
+    return f"default: {value}"
 
 
 def _hardware(kind: str) -> list[dict[str, str]]:
@@ -99,6 +127,23 @@ def _odd_row(cell: StoredCell) -> tuple[str, str, str, str]:
     return cell.id, status.state, cell.cell.label, note
 
 
+def _layouts(log: Path) -> list[tuple[str, str, str, str]]:
+    """Every plan and switch of a run: training GPUs, engines by size, and what was refused."""
+    from libra.core.events import AllocationChanged
+    from libra.runtime.event_log import read_log
+
+    rows = []
+    for event in read_log(log):
+        if isinstance(event, AllocationChanged) and event.cause in ("plan", "switch", "rejected"):
+            now, layout = event.allocation, event.allocation.train
+            assert layout is not None, "a run starts with a plan"
+            sizes = Counter(engine.tp for engine in now.instances if engine.state != "training")
+            engines = " + ".join(f"{num} x TP-{tp}" for tp, num in sorted(sizes.items()))
+            training = f"TP-{layout.tp} PP-{layout.pp} DP-{now.train_dp}"
+            rows.append((figure(event.t_s), training, engines, f"{event.cause} {event.reason}".strip()))
+    return rows
+
+
 def _done_row(cell: StoredCell) -> tuple[str, str, str]:
     assert cell.metrics is not None, "only done cells"
     return cell.id, cell.cell.label, figure(cell.metrics.get("trajectory_tok_per_s", 0.0))
@@ -121,6 +166,7 @@ def show(cell_id: str, root: Path, *, as_json: bool) -> None:
     import msgspec
 
     from libra.results.glossary import METRICS
+    from libra.runtime.event_log import LOG_NAME
 
     cell = Store(root, create=False).find(cell_id)
     provenance = cell.path / "provenance.json"
@@ -140,6 +186,8 @@ def show(cell_id: str, root: Path, *, as_json: bool) -> None:
     out.print(table("\nmetrics", ("metric", "value", "unit", "definition"), rows))
     if cell.absent:
         out.print(table("\nnot defined for this run", ("metric", "why"), sorted(cell.absent.items())))
+    if (cell.path / LOG_NAME).exists():
+        out.print(table("\nlayouts", ("from (s)", "training", "rollout", "why"), _layouts(cell.path / LOG_NAME)))
     if cell.facts:
         out.print(table("\nfacts", ("what", "value"), sorted(cell.facts.items())))
     out.print(table("\nprovenance", ("what", "value"), sorted(known.items())))

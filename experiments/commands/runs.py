@@ -11,10 +11,12 @@ from pathlib import Path
 from experiments.commands.output import console, print_json, table, warnings_of
 from experiments.launch import Launcher, Summary, launch
 from experiments.progress import ProgressView
-from libra.core.errors import ConfigError, nearest_match
+from libra.core.errors import ConfigError, TraceError, nearest_match
 from libra.core.registry import Registry, StudyArgs, StudySpec
 from libra.results.cell import Cell, parse_value
 from libra.results.store import Store
+
+OPTION_HEADS = ("policy.OPTION", "workload.OPTION", "pipeline.OPTION", "cluster.network", "sim.OPTION")
 
 TRACES = Path("traces")
 """Where `libra run traces` looks for canonical traces when none is named."""
@@ -28,7 +30,7 @@ class Request:
     store: Path
     seeds: int | None = None
     steps: int | None = None
-    only: str = ""
+    only: str | None = None
     changes: tuple[str, ...] = ()
     traces: tuple[Path, ...] = ()
     plugins: tuple[Path, ...] = ()
@@ -39,12 +41,11 @@ def study_cells(request: Request, registry: Registry) -> list[Cell]:
     from libra.results.selector import matches
 
     spec: StudySpec = registry.get("study", request.study)
-    traces = request.traces or tuple(
-        sorted(path for ending in ("*.jsonl.gz", "*.parquet") for path in TRACES.glob(ending))
-    )
-    args = StudyArgs(request.seeds or spec.num_seeds, request.steps or spec.num_steps, traces)
+    args = StudyArgs(request.seeds or spec.num_seeds, request.steps or spec.num_steps, _traces(request, spec))
     cells = [changed(cell, request.changes) for cell in spec.cells(args)]
-    chosen = [cell for cell in cells if matches(cell, request.only)] if request.only else cells
+    if request.only is not None and not request.only.strip():
+        raise ConfigError("an empty selector", where="--only", mend="leave --only out to take every cell")
+    chosen = cells if request.only is None else [cell for cell in cells if matches(cell, request.only)]
     if cells and not chosen:
         raise ConfigError(
             "no cell of the study matches",
@@ -55,18 +56,43 @@ def study_cells(request: Request, registry: Registry) -> list[Cell]:
     return chosen
 
 
+def _traces(request: Request, spec: StudySpec) -> tuple[Path, ...]:
+    """Traces for a study: those named, else those in `TRACES`. Raises `ConfigError` for what is no canonical trace."""
+    from libra.workloads.trace_file import read_trace
+
+    if not spec.takes_traces:
+        if request.traces:
+            raise ConfigError(f"study {spec.name} takes no traces", where="--trace", value=str(request.traces[0]),
+                              mend="`libra run traces --trace FILE` runs every system on a trace")  # fmt: skip
+        return ()
+    for path in request.traces:
+        try:
+            read_trace(path)
+        except TraceError as error:
+            if path.exists():
+                error = TraceError(
+                    f"no canonical trace: {error.what}",
+                    where=str(path),
+                    mend=f"`libra import auto {path} --out traces/NAME.jsonl.gz`, then name that file",
+                )
+            raise error from None
+    return request.traces or tuple(
+        sorted(path for ending in ("*.jsonl.gz", "*.parquet") for path in TRACES.glob(ending))
+    )
+
+
 def changed(cell: Cell, changes: Sequence[str]) -> Cell:
     """A cell after `--set KEY=VALUE`: `cluster`, `model`, or a dotted override. Raises `ConfigError`."""
     overrides, places = dict(cell.overrides), {"cluster": cell.cluster, "model": cell.model}
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or not value:
-            raise ConfigError("no KEY=VALUE", where="--set", value=change, mend="for example --set policy.tp=4")
+            raise ConfigError("no KEY=VALUE", where="--set", value=change, mend="for example --set model=qwen3-8b")
         if key in places:
             places[key] = value
         elif "." not in key:
             near = nearest_match(key, places)
-            raise ConfigError("unknown key", where="--set", value=key, allowed=(*places, "HEAD.OPTION"), nearest=near)
+            raise ConfigError("unknown key", where="--set", value=key, allowed=(*places, *OPTION_HEADS), nearest=near)
         else:
             overrides[key] = parse_value(value)
     return Cell.make(
@@ -149,6 +175,8 @@ def _launch(
     paths = [store.path(id_) for id_, outcome in summary.outcomes.items() if outcome in ("done", "skipped")]
     for warning in dict.fromkeys(warning for path in paths for warning in warnings_of(path)):
         screen.print(f"note: {warning}")
+    if summary.count("done"):
+        screen.print("`libra report` compares the systems; `libra status STUDY` lists each cell's throughput")
     if summary.count("failed", "failed before"):
         screen.print("failed cells keep their reason and log: `libra status`; run them again with --retry-failed")
     return summary

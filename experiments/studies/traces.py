@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 from experiments.study import SYSTEMS, Overrides, grid
 from libra.core.errors import ConfigError
 from libra.core.registry import StudyArgs, StudySpec
 from libra.results.cell import Cell
+from libra.workloads.trace_file import read_trace
 
 POLICIES = (*SYSTEMS, "best-homogeneous", "pattern-blind", "pattern-prompt-history", "pattern-cmlfq", "pattern-oracle")
 
 
-OVERRIDES: Overrides = {
-    "workload.over_limit": "shorten_prompt",
-    "workload.min_turns": 2,
-    "workload.group_size": 4,
-    "workload.prompts": 8,
-}
-"""Coding-agent sessions start with prompts of 100K tokens, beyond the model: turns are kept, prompts cut. One-turn
-trajectories have no tool return. Groups of four are what tau-bench has, so no sibling is a copy."""
+GROUP_SIZE = 4
+"""For traces without groups: what tau-bench has."""
 
 
 def cells(args: StudyArgs) -> Iterator[Cell]:
@@ -30,8 +27,36 @@ def cells(args: StudyArgs) -> Iterator[Cell]:
             where="study traces",
             mend="`libra import FORMAT FILE... --out traces/NAME.jsonl.gz`, or name files: --trace FILE",
         )
-    workloads = tuple(f"trace:{path}" for path in args.traces)
-    yield from grid("traces", args, POLICIES, workloads=workloads, variants=(OVERRIDES,))
+    options = {f"trace:{path}": options_for(path) for path in args.traces}
+    for cell in grid("traces", args, POLICIES, workloads=tuple(options)):
+        overrides = {**dict(cell.overrides), **options[cell.workload]}
+        yield Cell.make(
+            cell.study, cell.workload, cell.cluster, cell.model, cell.policy, seed=cell.seed, overrides=overrides
+        )
 
 
-STUDY = StudySpec("traces", "imported traces through all systems", cells, ("traces",), num_seeds=2, num_steps=12)
+def options_for(path: Path) -> Overrides:
+    """Groups as the trace has them, so that no sibling is a copy.
+
+    Coding-agent sessions start with prompts of 100K tokens, beyond the model: turns are kept, prompts cut. One-turn
+    trajectories have no tool return and are left out, unless all are of one turn.
+    """
+    _, rows = read_trace(path)
+    sizes = Counter(row.group for row in rows)
+    return {
+        "workload.over_limit": "shorten_prompt",
+        "workload.min_turns": 2 if any(len(row.turns) > 1 for row in rows) else 1,
+        "workload.group_size": max(sizes.values()) if max(sizes.values()) > 1 else GROUP_SIZE,
+        "workload.prompts": 8,
+    }
+
+
+STUDY = StudySpec(
+    "traces",
+    "imported traces through all systems",
+    cells,
+    ("traces",),
+    num_seeds=2,
+    num_steps=12,
+    takes_traces=True,
+)

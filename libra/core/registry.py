@@ -85,6 +85,8 @@ class StudySpec:
     feeds: tuple[str, ...] = ()
     num_seeds: int = 3
     num_steps: int = 50
+    takes_traces: bool = False
+    """Whether `StudyArgs.traces` mean anything to it."""
 
 
 Spec = PolicySpec | WorkloadSpec | StudySpec

@@ -31,7 +31,7 @@ def store_errors(path: Path, doing: str = "write") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        mend = _MENDS.get(error.errno or 0, "check the store's file system, then run again")
+        mend = _MENDS.get(error.errno or 0, "check the file system there, then run again")
         raise StoreError(f"cannot {doing}: {error.strerror or error}", where=str(path), mend=mend) from error
 
 

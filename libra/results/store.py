@@ -238,8 +238,8 @@ class Store:
 
     def find(self, id_prefix: str) -> StoredCell:
         """The cell whose id starts with these digits. Raises `StoreError` for none or several."""
-        found = {cell.id: cell for cell in self.cells() if cell.id.startswith(id_prefix)}
-        if len(found) != 1 or not id_prefix:
+        found = {cell.id: cell for cell in self.cells() if id_prefix and cell.id.startswith(id_prefix)}
+        if len(found) != 1:
             what = "several cells begin so" if found else "no such cell"
             raise StoreError(what, where=str(self.root), value=id_prefix, allowed=found, mend="see `libra status`")
         return next(iter(found.values()))

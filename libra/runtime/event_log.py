@@ -88,6 +88,8 @@ def read_log(path: Path) -> Iterator[Event | Command]:
 
 def _lines(path: Path) -> Iterator[bytes]:
     rest = b""
+    if not path.exists():
+        raise StoreError("no event log: only a cell that has run to its end keeps one", where=str(path.parent))
     try:
         with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
             while chunk := stream.read(_BLOCK_BYTES):

@@ -57,7 +57,7 @@ def document(options: Options, sources: Mapping[str, tuple[Provenance, str]]) ->
     for name, field in type(options).model_fields.items():
         value, (provenance, source) = getattr(options, name), sources[name]
         if not field.is_required() and value != field.default:
-            source = f"Set by the user; the default is {_text(field.default)} ({provenance}: {source})"
+            source = f"Set for this run; the default is {_text(field.default)} ({provenance}: {source})"
             provenance = "assumed"
         found.append(Parameter(name, _text(value), provenance, source))
     return tuple(found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,3 +32,23 @@ def test_what_a_run_had_to_assume_is_told(
 
 def test_an_unfinished_run_has_nothing_to_tell(tmp_path: Path) -> None:
     assert warnings_of(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("list", "polcy"), "did you mean 'policy'"),
+        (("list", "study", "smoke"), "only a policy or a workload has options"),
+        (("run", "smoke", "--only", ""), "an empty selector"),
+        (("run", "smoke", "--trace", "/nope"), "study smoke takes no traces"),
+        (("run", "traces", "--trace", __file__), "no canonical trace"),
+        (("run", "traces", "--trace", "/nope.jsonl.gz"), "no such file"),
+        (("run", "smoke", "--set", "foo=1"), "workload.OPTION"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_is_written(args: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "experiments.cli", *args]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not list(tmp_path.iterdir())

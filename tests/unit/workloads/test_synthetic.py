@@ -171,7 +171,7 @@ def test_parameters_tell_what_the_user_changed(spec: WorkloadSpec) -> None:
     assert set(spec.options.model_fields) < set(parameters)
     assert parameters["sigma"].value == "0.9"
     assert parameters["sigma"].provenance == "assumed"
-    assert parameters["sigma"].source.startswith("Set by the user; the default is ")
+    assert parameters["sigma"].source.startswith("Set for this run; the default is ")
     assert parameters["group_size"].provenance == "reported"
     assert parameters["one_step"].value == "1 training steps"
 

@@ -219,5 +219,5 @@ def test_parameters_cover_options_and_header(tmp_path: Path) -> None:
     found = {p.name: p for p in build(tmp_path, grouped(), prompts=3).parameters()}
     assert set(WORKLOAD.options.model_fields) < set(found)
     assert found["source"].value == "hand-made"
-    assert found["prompts"].source.startswith("Set by the user; the default is 2 ")
+    assert found["prompts"].source.startswith("Set for this run; the default is 2 ")
     assert found["steps"].value == "2"
