@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import duckdb
 import pandas as pd
 
+from analysis.names import PLAIN_STUDIES
 from libra.results.cell import LENGTH_KEY
 from libra.results.store import Store, StoredCell
 
@@ -68,25 +70,40 @@ class Cells:
 
 
 def comparable_cells(store: Store) -> Cells:
-    """Of each study the cells with the most training steps among those that finished (of all, where none did).
+    """Of each study the cells of one kind: cluster, model, training steps, and variant where the study has only one.
 
-    Runs of another length cover the drift otherwise, so policies must not be paired across lengths.
+    That of most finished cells (of all, where none finished); among equals the longest. Runs of another length cover
+    the drift otherwise, and `--set` may have made others, so policies must not be paired across kinds.
     """
     kept: list[StoredCell] = []
     notes = []
     for study in store.studies():
         cells = store.cells(study)
-        done = [cell for cell in cells if cell.status.state == "done"]
-        longest = max((planned_steps(cell) for cell in done or cells), default=0)
-        same = [cell for cell in cells if planned_steps(cell) == longest]
+        done = [cell for cell in cells if cell.status.state == "done"] or cells
+        length = max((planned_steps(cell) for cell in done), default=0)
+        counts = Counter(_kind(cell) for cell in done if planned_steps(cell) == length)
+        if not counts:
+            continue
+        shown = max(counts, key=lambda kind: (counts[kind], -len(kind[3]), kind))
+        same = [cell for cell in cells if _kind(cell) == shown]
         kept += same
-        others = sorted({planned_steps(cell) for cell in cells} - {longest})
+        others = sorted({_kind(cell) for cell in cells} - {shown})
         if others:
             notes.append(
-                f"Study {study}: {len(cells) - len(same)} cells with {', '.join(map(str, others))} steps are left out; "
-                f"the {len(same)} cells with {longest} steps are shown."
+                f"Study {study}: {len(cells) - len(same)} cells with {'; '.join(map(_words, others))} are left out; "
+                f"the {len(same)} cells with {_words(shown)} are shown. Another --store keeps them apart."
             )
     return Cells(tuple(kept), tuple(notes))
+
+
+def _kind(cell: StoredCell) -> tuple[int, str, str, str]:
+    variant = cell.cell.variant if cell.cell.study in PLAIN_STUDIES else ""
+    return planned_steps(cell), cell.cell.cluster, cell.cell.model, variant
+
+
+def _words(kind: tuple[int, str, str, str]) -> str:
+    steps, cluster, model, variant = kind
+    return ", ".join([f"{steps} steps", model, cluster, *([variant] if variant else [])])
 
 
 def metrics_table(cells: Iterable[StoredCell]) -> pd.DataFrame:

@@ -6,8 +6,13 @@ RATE = "trajectory_tok_per_s"
 """The throughput of every comparison, unless a table says otherwise: prompt, generated and observed tokens a second."""
 
 LIBRA, UNIFORM, HOMOGENEOUS = "libra", "verl-static-uniform", "best-homogeneous"
-STATIC_OPTIMAL = "areal-static-optimal"
 """What is compared with what: the base of the paper's ablation, and the best plan with equal instances."""
+
+STATIC_OPTIMAL = "areal-static-optimal"
+"""Stands for the best homogeneous plan where that did not run."""
+
+PLAIN_STUDIES = ("smoke", "demo", "end_to_end", "ablation", "routing")
+"""Studies whose cells have no overrides of their own: any variant there comes from `--set`."""
 
 WORKLOAD_TITLES = {"search-r1": "Search-R1", "r2e-gym": "R2E-Gym", "dapo-math": "DAPO-Math-17K"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,6 +198,23 @@ def svg(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
+_NUMBER = r"-?[\d,]+(?:\.\d+)?(?:e[-+]?\d+)?"
+_WITH_INTERVAL = re.compile(rf"({_NUMBER})(?: \[({_NUMBER}), ({_NUMBER})\])?")
+
+
+def plain(table: pd.DataFrame) -> pd.DataFrame:
+    """A table for programs: numbers without thousands separators, an interval's ends in columns `low` and `high`."""
+    columns: dict[str, list[str]] = {}
+    for name in table.columns:
+        found = [(text, _WITH_INTERVAL.fullmatch(text)) for text in map(str, table[name].fillna(""))]
+        columns[name] = [match[1].replace(",", "") if match else text for text, match in found]
+        if any(match and match[2] for _, match in found):
+            for place, end in ((2, "low"), (3, "high")):
+                ends = [match[place] if match and match[place] else "" for _, match in found]
+                columns[f"{name} {end}"] = [text.replace(",", "") for text in ends]
+    return pd.DataFrame(columns)
+
+
 def save(plot: Plot, folder: Path, endings: Sequence[str] = ("svg", "png")) -> list[Path]:
     """Write the figure in each format and the table as CSV; returns the files. Raises `StoreError`."""
     make_folder(folder)
@@ -211,6 +229,6 @@ def save(plot: Plot, folder: Path, endings: Sequence[str] = ("svg", "png")) -> l
     if plot.table is not None:
         file = folder / f"{plot.name}.csv"
         with store_errors(file):
-            plot.table.to_csv(file, index=False)
+            plain(plot.table).to_csv(file, index=False)
         files.append(file)
     return files

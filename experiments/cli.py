@@ -78,6 +78,9 @@ def run(
         ),
     ] = None,
     trace: Annotated[list[Path] | None, typer.Option(help="Canonical trace for study `traces`; repeatable.")] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Policy beside the study's own, for example a plug-in's; repeatable.")
+    ] = None,
     launcher: Annotated[Launcher, typer.Option(help="How cells are run.")] = Launcher.processes,
     workers: Annotated[int, typer.Option(min=0, help="Processes; 0 takes one a core.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the cells and stop.")] = False,
@@ -89,7 +92,17 @@ def run(
     from experiments.commands import runs
 
     runs.run(
-        runs.Request(study, store, seeds, steps, only, tuple(changes or ()), tuple(trace or ()), tuple(plugin or ())),
+        runs.Request(
+            study,
+            store,
+            seeds,
+            steps,
+            only,
+            tuple(changes or ()),
+            tuple(trace or ()),
+            tuple(plugin or ()),
+            tuple(policy or ()),
+        ),
         launcher.value,
         workers,
         dry_run=dry_run,

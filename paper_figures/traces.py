@@ -22,7 +22,7 @@ METRICS = {
 CAPTION = (
     "Imported agent traces replayed in groups. A dot is the paired throughput ratio of one seed (a seed shuffles "
     f"the trace) to `{UNIFORM}`. Traces without groups are put into groups of unrelated trajectories, so prompt "
-    "history has nothing to learn from there."
+    "history has nothing to learn from there; small traces are replayed many times, so accuracy on them says little."
 )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 from experiments.commands.output import console, print_json
+from libra.core.errors import ConfigError, StoreError
 from libra.core.registry import Registry
 
 EXIT_CHECK_FAILED = 3
@@ -40,7 +42,22 @@ def replay(cell_id: str, root: Path, plugins: tuple[Path, ...], *, as_json: bool
     from libra.runtime.replay import replay as replay_cell
 
     cell = Store(root, create=False).find(cell_id)
-    report = replay_cell(cell.path, Resolver(Registry(plugins)).setup(cell.cell).build_policy)
+    registry = Registry(plugins)
+    if cell.cell.policy not in registry.all("policy"):
+        raise ConfigError(
+            "the policy of this cell is not installed",
+            where=cell.id,
+            value=cell.cell.policy,
+            mend="it came from a plug-in: name that again with --plugin",
+        )
+    report = replay_cell(cell.path, Resolver(registry).setup(cell.cell).build_policy)
+    recorded = _num_recorded(cell.path)
+    if report.same and recorded is not None and report.num_events < recorded:
+        raise StoreError(
+            f"the event log is cut off: {report.num_events} of {recorded} events are there, and agree",
+            where=str(cell.path),
+            mend="run the cell again: delete its folder, then `libra run`",
+        )
     counts = f"{report.num_events} events, {report.num_commands} commands"
     if as_json:
         difference = None if report.difference is None else str(report.difference)
@@ -52,6 +69,12 @@ def replay(cell_id: str, root: Path, plugins: tuple[Path, ...], *, as_json: bool
         console().print(f"different after {counts}\n{report.difference}", markup=False)
     if not report.same:
         sys.exit(EXIT_CHECK_FAILED)
+
+
+def _num_recorded(cell_dir: Path) -> int | None:
+    """Events that the run counted when it ended; None for a run that did not."""
+    timing = cell_dir / "timing.json"
+    return int(json.loads(timing.read_bytes())["counts"]["num_events"]) if timing.exists() else None
 
 
 def trace(cell_id: str, root: Path, out: Path | None) -> None:

@@ -117,7 +117,7 @@ def status(study: str | None, root: Path, *, as_json: bool) -> None:
         out.print(table("\nnot done", ("id", "state", "cell", "note"), [_odd_row(cell) for cell in odd]))
     if study:
         done = [cell for cell in cells if cell.metrics]
-        out.print(table("\ndone", ("id", "cell", "trajectory_tok_per_s"), [_done_row(cell) for cell in done]))
+        out.print(table("\ndone", ("id", "cell", "steps", "trajectory_tok_per_s"), [_done_row(cell) for cell in done]))
 
 
 def _odd_row(cell: StoredCell) -> tuple[str, str, str, str]:
@@ -144,9 +144,10 @@ def _layouts(log: Path) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def _done_row(cell: StoredCell) -> tuple[str, str, str]:
+def _done_row(cell: StoredCell) -> tuple[str, str, str, str]:
     assert cell.metrics is not None, "only done cells"
-    return cell.id, cell.cell.label, figure(cell.metrics.get("trajectory_tok_per_s", 0.0))
+    steps = figure(cell.metrics.get("steps", 0.0))
+    return cell.id, cell.cell.label, steps, figure(cell.metrics.get("trajectory_tok_per_s", 0.0))
 
 
 def _status_row(cell: StoredCell) -> dict[str, Any]:
@@ -183,7 +184,11 @@ def show(cell_id: str, root: Path, *, as_json: bool) -> None:
         for name, value in (cell.metrics or {}).items()
         if name in METRICS
     ]
-    out.print(table("\nmetrics", ("metric", "value", "unit", "definition"), rows))
+    if rows:
+        out.print(table("\nmetrics", ("metric", "value", "unit", "definition"), rows))
+    traceback = cell.path / "logs" / f"attempt_{cell.status.attempts}" / "traceback.txt"
+    if traceback.exists():
+        out.print(f"\n{traceback}\n{traceback.read_text(errors='replace')}", markup=False)
     if cell.absent:
         out.print(table("\nnot defined for this run", ("metric", "why"), sorted(cell.absent.items())))
     if (cell.path / LOG_NAME).exists():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,8 @@ class Request:
     changes: tuple[str, ...] = ()
     traces: tuple[Path, ...] = ()
     plugins: tuple[Path, ...] = ()
+    policies: tuple[str, ...] = ()
+    """Policies beside the study's own."""
 
 
 def study_cells(request: Request, registry: Registry) -> list[Cell]:
@@ -42,7 +44,7 @@ def study_cells(request: Request, registry: Registry) -> list[Cell]:
 
     spec: StudySpec = registry.get("study", request.study)
     args = StudyArgs(request.seeds or spec.num_seeds, request.steps or spec.num_steps, _traces(request, spec))
-    cells = [changed(cell, request.changes) for cell in spec.cells(args)]
+    cells = [changed(cell, request.changes) for cell in _with_policies(spec.cells(args), request.policies, registry)]
     if request.only is not None and not request.only.strip():
         raise ConfigError("an empty selector", where="--only", mend="leave --only out to take every cell")
     chosen = cells if request.only is None else [cell for cell in cells if matches(cell, request.only)]
@@ -54,6 +56,24 @@ def study_cells(request: Request, registry: Registry) -> list[Cell]:
             mend=f"`libra run {spec.name} --dry-run`",
         )
     return chosen
+
+
+def _with_policies(cells: Iterable[Cell], names: Sequence[str], registry: Registry) -> Iterator[Cell]:
+    """A study's cells, and beside each first of its kind those of further policies. Raises `ConfigError`."""
+    for name in names:
+        registry.get("policy", name)
+    met = set()
+    for cell in cells:
+        yield cell
+        plain = {key: value for key, value in cell.overrides if not key.startswith("policy.")}
+        kind = (cell.workload, cell.cluster, cell.model, cell.seed, tuple(plain.items()))
+        if kind not in met:
+            met.add(kind)
+            for name in names:
+                yield Cell.make(
+                    cell.study, cell.workload, cell.cluster, cell.model, name, backend=cell.backend, seed=cell.seed,
+                    overrides=plain,
+                )  # fmt: skip
 
 
 def _traces(request: Request, spec: StudySpec) -> tuple[Path, ...]:
@@ -137,7 +157,7 @@ def demo(root: Path, workers: int) -> None:
     from experiments.commands.results import demo_table, report
 
     console().print(demo_table(root))
-    report(root, Path("report"))
+    report(root, Path("demo-report"))
     sys.exit(summary.exit_code)
 
 
@@ -178,18 +198,22 @@ def _launch(
     if summary.count("done"):
         screen.print("`libra report` compares the systems; `libra status STUDY` lists each cell's throughput")
     if summary.count("failed", "failed before"):
-        screen.print("failed cells keep their reason and log: `libra status`; run them again with --retry-failed")
+        screen.print("failed cells keep their reason and log: `libra show CELL`; run them again with --retry-failed")
     return summary
 
 
 def _print_cells(cells: Sequence[Cell], registry: Registry, *, as_json: bool) -> None:
-    """The dry run: every cell is resolved, so a mistake in any of them shows now."""
+    """The dry run: every cell is resolved and every workload made, so a mistake in any of them shows now."""
     from experiments.resolve import Resolver
 
     resolver = Resolver(registry)
-    rows = []
+    rows, made = [], set()
     for cell in cells:
         setup = resolver.setup(cell)
+        workload = (cell.workload, cell.model, tuple(cell.section("workload").items()))
+        if workload not in made:
+            made.add(workload)
+            setup.build_workload()
         rows.append((cell.identity(resolver.code(cell)), cell.label, setup.pipeline.kind, setup.cluster.num_gpus))
     if as_json:
         print_json([dict(zip(("id", "cell", "pipeline", "gpus"), row, strict=True)) for row in rows])

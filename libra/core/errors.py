@@ -55,6 +55,10 @@ class CapacityError(ConfigError):
     """A model, layout or trajectory that does not fit the cluster."""
 
 
+class PolicyError(LibraError):
+    """A policy broke the protocol: what it answered is no answer to the event that it got."""
+
+
 class StoreError(ConfigError):
     """A store that cannot be written, is in use by another run, or holds something unexpected."""
 

@@ -82,6 +82,32 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(sorted({i.hybrid for i in self.instances if i.hybrid is not None}))
 
 
+def problem_in(plan: Plan, max_context_tok: int) -> str | None:
+    """What makes a plan impossible on any cluster, in words; None for a sound one."""
+    train, num_buckets = plan.train, len(plan.bounds_tok)
+    ids = [engine.id for engine in plan.instances]
+    lent = [engine for engine in plan.instances if engine.hybrid in plan.hybrid_training]
+    odd = [
+        hybrid
+        for hybrid in plan.hybrid_replicas
+        if sum(engine.tp for engine in plan.instances if engine.hybrid == hybrid) != train.replica_gpus
+    ]
+    problems = (
+        (not ids, "it has no rollout instance"),
+        (len(set(ids)) < len(ids), "two of its instances share an id"),
+        (min(train.tp, train.dp, train.pp, train.cp, train.ep) < 1, "a degree of parallelism is below 1"),
+        (train.micro_batch_tok < 1, "its micro-batches hold no token"),
+        (list(plan.bounds_tok) != sorted(set(plan.bounds_tok)), "its bounds do not ascend"),
+        (not plan.bounds_tok or plan.bounds_tok[-1] < max_context_tok,
+         f"its last bound is below the longest context, {max_context_tok} tokens"),
+        (any(not 0 <= engine.bucket < num_buckets for engine in plan.instances), "an instance serves no bucket of it"),
+        (not set(plan.hybrid_training) <= set(plan.hybrid_replicas), "a hybrid replica that trains owns no instance"),
+        (bool(odd), f"hybrid replicas {odd} are no whole training replicas of {train.replica_gpus} GPUs"),
+        (bool(ids) and len(lent) == len(ids), "all its instances train: none rolls out"),
+    )  # fmt: skip
+    return next((text for wrong, text in problems if wrong), None)
+
+
 class InstanceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """Observed state. `draining` finishes its turns but takes none; `training` is lent to the trainer."""
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from libra.core.commands import Command
-from libra.core.events import Event
+from libra.core.errors import PolicyError
+from libra.core.events import Event, PlannerTick, RunStart, ToolReturned, TrajectoryStart
 from libra.core.policy import Policy
 from libra.results.schemas import StepRow, TrajectoryRow
 
@@ -41,8 +42,21 @@ class Controller:
                 current = self._queue.popleft()
                 started = self.clock()
                 commands = self.policy.decide(current)
+                _check(current, commands)
                 self.recorder.decision(current, commands, self.clock() - started)
                 for command in commands:
                     apply(command)
         finally:
             self._busy = False
+
+
+_ANSWERED = (RunStart, TrajectoryStart, ToolReturned, PlannerTick)
+"""Events that may be answered; the others only inform. An acknowledgement that is answered would never end."""
+
+
+def _check(event: Event, commands: object) -> None:
+    name = type(event).__name__
+    if not isinstance(commands, list | tuple):
+        raise PolicyError(f"{name} at {event.t_s:.3f} s was answered with {commands!r}; a sequence of commands is due")
+    if commands and not isinstance(event, _ANSWERED):
+        raise PolicyError(f"{name} at {event.t_s:.3f} s was answered with {commands[0]!r}; it only informs")

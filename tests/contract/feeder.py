@@ -1,4 +1,4 @@
-"""A tiny scripted backend: it drives a policy through a short run with tools, drift, a lost engine and replanning.
+"""A tiny scripted backend: it drives a policy through a short run with tools, drift, a lost engine and ticks.
 
 No model of anything: times are arbitrary and every command takes effect at once. What matters is that events come in
 an order that a real run has, follow from the commands, and are the same in every run of the same script.

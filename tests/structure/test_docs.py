@@ -56,7 +56,10 @@ REDUCED = {
     "libra show CELL": f"libra show {CELL}",
     "libra replay CELL": f"libra replay {CELL}",
     "libra trace CELL": f"libra trace {CELL}",
-    "libra run smoke --plugin my_policies": "libra run smoke --plugin my_policies --steps 2",
+    "libra run smoke --plugin my_policies --policy tp4-16": (
+        "libra run smoke --plugin my_policies --policy tp4-16 --steps 2 && "
+        "test $(libra status smoke --json | grep -c tp4-16) -gt 0"
+    ),
     "python -m pytest tests/contract --plugin my_policies": (
         "cd {root} && python -m pytest -q tests/contract --plugin {desk}/my_policies -k 'tp4-16 or round-robin'"
     ),

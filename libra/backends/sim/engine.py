@@ -10,10 +10,10 @@ from libra.backends.sim.fleet import Fleet
 from libra.backends.sim.instance import Instance, Request
 from libra.backends.sim.options import SimOptions
 from libra.backends.sim.pipelines import Done, make_pipeline
-from libra.backends.sim.rollout import Live, PolicyError, Rollout
+from libra.backends.sim.rollout import Live, Rollout
 from libra.backends.sim.truth import Truth
 from libra.core.commands import ApplyPlan, Command, Place, Switch
-from libra.core.errors import ConfigError
+from libra.core.errors import ConfigError, PolicyError
 from libra.core.events import AllocationChanged, Event, PipelineSpec, PlannerTick, RunStart, StepEnd
 from libra.core.hardware import Cluster, Model
 from libra.runtime.controller import Controller
@@ -46,7 +46,15 @@ class Simulator:
         self.version = 0
         self.clock = Clock()
         self.truth = Truth(cluster, model)
-        self.fleet = Fleet(cluster, self.truth, self.options, self.clock, self._turn_done, self._allocation_changed)
+        self.fleet = Fleet(
+            cluster,
+            self.truth,
+            self.options,
+            self.clock,
+            self._turn_done,
+            self._allocation_changed,
+            workload.max_context_tok,
+        )
         self.rollout = Rollout(
             self.clock,
             self.fleet,
@@ -94,15 +102,19 @@ class Simulator:
             )
         self.pipeline.start()
         if not self.clock.run(lambda: self._steps_closed == self.num_steps):
-            waiting = sum(live.waits for live in self.rollout.live.values())
+            live = self.rollout.live.values()
+            waiting = sum(each.waits for each in live)
             raise PolicyError(
-                f"nothing left to do after {self._steps_closed} of {self.num_steps} steps: "
-                f"{waiting} trajectories wait for a placement, {len(self.rollout.live)} are live"
+                f"nothing left to do after {self._steps_closed} of {self.num_steps} steps: {waiting} trajectories "
+                f"wait for a placement, {len(live)} are live, {self.rollout.num_queued} are queued"
+                + ("" if self.fleet.any_up else "; no engine is up")
             )
 
     def apply(self, command: Command) -> None:
         if isinstance(command, Place):
             self.rollout.place(command)
+        elif not isinstance(command, ApplyPlan | Switch):
+            raise PolicyError(f"no command: {command!r}")
         elif self._safe:
             self._change(command)
         else:
@@ -204,6 +216,8 @@ class Simulator:
 
     def _change(self, command: Command) -> None:
         if isinstance(command, Switch):
+            if self.fleet.plan is None:
+                raise PolicyError("the policy answered the run's start with a switch; the first answer is a plan")
             self.fleet.switch(command.moves)
         elif isinstance(command, ApplyPlan):
             if self.fleet.plan is None:

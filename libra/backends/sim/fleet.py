@@ -13,7 +13,16 @@ from libra.backends.sim.truth import Truth
 from libra.core.errors import CapacityError
 from libra.core.events import AllocationChanged
 from libra.core.hardware import Cluster
-from libra.core.plan import Allocation, InstanceSpec, InstanceState, InstanceStatus, Move, Plan, TrainLayout
+from libra.core.plan import (
+    Allocation,
+    InstanceSpec,
+    InstanceState,
+    InstanceStatus,
+    Move,
+    Plan,
+    TrainLayout,
+    problem_in,
+)
 
 Report = Callable[[AllocationChanged], None]
 Cause = Literal["plan", "switch", "up", "down", "rejected"]
@@ -56,9 +65,10 @@ class Fleet:
         clock: Clock,
         on_done: Callable[[Instance, Request], None],
         report: Report,
+        max_context_tok: int,
     ) -> None:
         self.cluster, self.truth, self.options, self.clock = cluster, truth, options, clock
-        self._on_done, self._acknowledge = on_done, report
+        self._on_done, self._acknowledge, self.max_context_tok = on_done, report, max_context_tok
         self.plan: Plan | None = None
         self.instances: dict[int, Instance] = {}
         self.specs: dict[int, InstanceSpec] = {}
@@ -137,13 +147,16 @@ class Fleet:
     # -- changing --------------------------------------------------------------------------------------------------
 
     def validate(self, plan: Plan) -> dict[int, int]:
-        """Node of each instance. Raises `CapacityError` when the plan fits neither the cluster nor the memory."""
+        """Node of each instance. Raises `CapacityError` for a plan that is impossible, too large, or does not fit."""
+        problem = problem_in(plan, self.max_context_tok)
+        if problem is None and self.plan is not None and plan.colocated != self.plan.colocated:
+            problem = "it changes between colocated and separate pools, which needs another pipeline"
+        if problem is not None:
+            raise CapacityError(f"the plan cannot be: {problem}", where="plan", value=plan.note or None)
         if plan.num_gpus > self.cluster.num_gpus:
             raise CapacityError(
                 f"the plan uses {plan.num_gpus} GPUs of {self.cluster.num_gpus}", where="plan", value=plan.note or None
             )
-        if not plan.instances:
-            raise CapacityError("the plan has no rollout instance", where="plan", value=plan.note or None)
         nodes = pack(plan, self.cluster)
         self.truth.check_train_fits(plan.train)
         for tp in {spec.tp for spec in plan.instances}:

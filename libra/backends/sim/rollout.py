@@ -12,15 +12,11 @@ from libra.backends.sim.fleet import Fleet
 from libra.backends.sim.instance import Instance, Request
 from libra.backends.sim.truth import Truth
 from libra.core.commands import Place
-from libra.core.errors import LibraError
+from libra.core.errors import PolicyError
 from libra.core.events import Event, Placed, ToolReturned, TrajectoryEnd, TrajectoryStart
 from libra.core.records import ToolReturn, Trajectory
 
 How = Literal["start", "stay", "transfer", "recompute"]
-
-
-class PolicyError(LibraError):
-    """A policy broke the protocol: it placed what did not wait, or on an engine that takes no requests."""
 
 
 @dataclass(slots=True)
@@ -89,6 +85,11 @@ class Rollout:
             self._held.popleft()()
         while self._queue and (not self.in_flight_cap or len(self.live) < self.in_flight_cap):
             self._start(*self._queue.popleft())
+
+    @property
+    def num_queued(self) -> int:
+        """Trajectories that wait for admission or for an engine."""
+        return len(self._queue) + len(self._held)
 
     def idle_s(self) -> float:
         """Time without a live trajectory since the start."""

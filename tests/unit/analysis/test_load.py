@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from analysis.load import CELL_COLUMNS, comparable_cells, metrics_table, parquet_rows, workload_name
 
 
@@ -26,8 +28,19 @@ def test_of_two_lengths_the_longer_is_kept_and_the_other_is_said(made_store, mad
     found = comparable_cells(made_store([(short, 100.0), (long, 200.0)]))
     assert [cell.cell for cell in found.cells] == [long]
     assert found.notes == (
-        "Study end_to_end: 1 cells with 2 steps are left out; the 1 cells with 6 steps are shown.",
-    )  # fmt: skip
+        "Study end_to_end: 1 cells with 2 steps, qwen3-14b, a800x48 are left out; the 1 cells with 6 steps, qwen3-14b, "
+        "a800x48 are shown. Another --store keeps them apart.",
+    )
+
+
+@pytest.mark.parametrize(
+    "change", [{"cluster": "h100x64"}, {"model": "qwen3-8b"}, {"overrides": {"sim.block_tok": 32}}]
+)
+def test_what_was_set_by_hand_is_not_paired_with_the_study(made_store, made_cell, change) -> None:
+    own = [made_cell(policy="made-up", seed=seed) for seed in (0, 1)]
+    found = comparable_cells(made_store([(own[0], 1.0), (own[1], 1.0), (made_cell(policy="made-up", **change), 9.0)]))
+    assert [cell.cell for cell in found.cells] == own
+    assert "left out" in found.notes[0]
 
 
 def test_an_unfinished_longer_run_hides_no_finished_one(made_store, made_cell) -> None:

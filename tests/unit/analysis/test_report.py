@@ -14,7 +14,7 @@ from analysis.report import html_table, picture, prose, render, write_report
 from analysis.report_run import describe, timing_facts, workload_facts
 from analysis.report_short import sentences, side_of_one, versus
 from analysis.statistics import paired_ratio
-from analysis.style import Plot, use_style
+from analysis.style import Plot, plain, use_style
 from libra.results.store import Store
 from paper_figures import FIGURES, builder
 from paper_figures.sources import Sources
@@ -174,3 +174,10 @@ def test_a_picture_has_no_namespace_and_its_own_ids() -> None:
     assert text.startswith('<svg role="img" aria-label="A title"')
     assert "http" not in text
     assert all(each.startswith("made-up-") for each in re.findall(r'id="([^"]+)"', text))
+
+
+def test_tables_for_programs_hold_numbers() -> None:
+    table = pd.DataFrame({"who": ["a-1", "b"], "rate": ["6,604 [6,534, 6,674]", "12"], "x": ["", "0.9"]})
+    found = plain(table)
+    assert list(found.columns) == ["who", "rate", "rate low", "rate high", "x"]
+    assert found.to_numpy().tolist() == [["a-1", "6604", "6534", "6674", ""], ["b", "12", "", "", "0.9"]]

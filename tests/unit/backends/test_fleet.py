@@ -39,6 +39,7 @@ class Desk:
             self.clock,
             lambda e, _: self.fleet.drained(e),
             self.reports.append,
+            40960,
         )
         self.fleet.install(plan)
 
@@ -201,7 +202,16 @@ def test_new_engines_of_a_replica_that_trains_join_the_trainer_and_serve_only_wh
     [
         ({"train": TrainLayout(4, 12)}, "uses 72 GPUs of 48"),
         ({"instances": ()}, "no rollout instance"),
-        ({"train": TrainLayout(1, 1)}, "needs 281 GiB"),
+        ({"instances": (InstanceSpec(0, 8), InstanceSpec(0, 8))}, "share an id"),
+        ({"instances": (InstanceSpec(0, 8, bucket=1),)}, "serves no bucket"),
+        ({"instances": (InstanceSpec(0, 8), InstanceSpec(1, 2, hybrid=0))}, "no whole training replicas of 4 GPUs"),
+        ({"hybrid_training": (5,)}, "owns no instance"),
+        ({"hybrid_training": (0,), "instances": (InstanceSpec(2, 4, hybrid=0),)}, "none rolls out"),
+        ({"bounds_tok": (40960, 1000)}, "do not ascend"),
+        ({"bounds_tok": (1000,)}, "below the longest context"),
+        ({"train": TrainLayout(4, 0)}, "below 1"),
+        ({"train": TrainLayout(4, 6, micro_batch_tok=0)}, "hold no token"),
+        ({"train": TrainLayout(1, 1), "instances": (InstanceSpec(0, 8),)}, "needs 281 GiB"),
         ({"instances": tuple(InstanceSpec(i, 3) for i in range(2))}, "no engine of 3 GPUs"),
     ],
 )
@@ -214,6 +224,12 @@ def test_a_plan_that_cannot_be_is_refused_and_nothing_changes(change: dict[str, 
     desk.fleet.repartition(plan)
     assert desk.reports[-1].cause == "rejected" and desk.reports[-1].reason
     assert desk.fleet.allocation() == before
+
+
+def test_a_running_plan_does_not_turn_colocated() -> None:
+    desk = Desk(HYBRID)
+    desk.fleet.repartition(msgspec.structs.replace(HYBRID, colocated=True, instances=(InstanceSpec(0, 8),)))
+    assert desk.reports[-1].cause == "rejected" and "another pipeline" in desk.reports[-1].reason
 
 
 def test_groups_are_packed_into_nodes() -> None:

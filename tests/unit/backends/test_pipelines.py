@@ -10,10 +10,9 @@ import pytest
 
 from libra.backends.sim.engine import Simulator
 from libra.backends.sim.options import SimOptions
-from libra.backends.sim.rollout import PolicyError
 from libra.clusters import load_cluster
 from libra.core.commands import ApplyPlan, Command, Place
-from libra.core.errors import ConfigError
+from libra.core.errors import ConfigError, PolicyError
 from libra.core.events import (
     AllocationChanged,
     Event,

@@ -36,7 +36,9 @@ def moved(*, sync_during_transfer: bool) -> tuple[Live, list[Event]]:
             if sync_during_transfer:
                 fleet.instances[1].update_weights(clock.now_s, recompute=False)
 
-    fleet = Fleet(CLUSTER, truth, SimOptions(check=True), clock, lambda e, r: rollout.turn_done(e, r), lambda _: None)
+    fleet = Fleet(
+        CLUSTER, truth, SimOptions(check=True), clock, lambda e, r: rollout.turn_done(e, r), lambda _: None, 40960
+    )
     fleet.install(PLAN)
     rollout = Rollout(clock, fleet, truth, emit, ended.append, in_flight_cap=0, kv_transfer=True, uses_oracle=False)
     rollout.launch([RECORD], meant_step=0)

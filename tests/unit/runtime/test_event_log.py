@@ -110,5 +110,5 @@ def test_damage_is_a_clear_error(tmp_path: Path, content: bytes, words: str) -> 
 
 
 def test_an_absent_log_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="No such file"):
+    with pytest.raises(StoreError, match="no event log"):
         list(read_log(tmp_path / "absent"))

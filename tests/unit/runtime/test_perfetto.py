@@ -81,5 +81,5 @@ def test_a_run_that_was_cut_off_still_has_its_turns(tmp_path: Path) -> None:
 
 
 def test_a_cell_without_a_log_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot read the event log"):
+    with pytest.raises(StoreError, match="no event log"):
         write_perfetto(tmp_path, tmp_path / "trace.json")
