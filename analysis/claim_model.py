@@ -81,6 +81,9 @@ class Experiment(StrictModel):
     of them (highest mean) is the denominator."""
 
     study: str
+    cluster: str = "a800x48"
+    model: str = "qwen3-14b"
+    """Runs on anything else do not answer for the paper's."""
     workloads: Annotated[Names, Field(min_length=1)]
     metric: str
     statistic: Statistic

@@ -223,9 +223,13 @@ def _measurement(found: Estimate, workload: str, unit: str, notes: list[str], *,
 def _by_seed(experiment: Experiment, workload: str, side: Selector, table: pd.DataFrame) -> dict[int, float] | str:
     """Value of the metric by seed, or why there is none: no such cells, none finished, or several kinds of them."""
     name = f"{experiment.study}, {workload}, {side.policy}" + (f" ({side.variant})" if side.variant else "")
-    rows = table[
-        (table["study"] == experiment.study) & (table["workload"] == workload) & (table["policy"] == side.policy)
-    ]
+    wanted = {"study": experiment.study, "workload": workload, "policy": side.policy}
+    rows = table[(table[list(wanted)] == pd.Series(wanted)).all(axis=1)]
+    if not rows.empty:
+        wanted = {"cluster": experiment.cluster, "model": experiment.model}
+        rows = rows[(rows[list(wanted)] == pd.Series(wanted)).all(axis=1)]
+        if rows.empty:
+            return f"the store has no cell of {name} on {experiment.cluster} with {experiment.model}"
     if side.variant is not None:
         rows = rows[rows["variant"] == side.variant]
     if rows.empty:
@@ -236,7 +240,7 @@ def _by_seed(experiment: Experiment, workload: str, side: Selector, table: pd.Da
     values = done[done["metric"] == experiment.metric]
     if values.empty:
         return f"{name} has no metric {experiment.metric}"
-    for column in ("cluster", "model", "variant", "pipeline"):
+    for column in ("variant", "pipeline"):
         kinds = sorted({str(kind) for kind in values[column]})
         if len(kinds) > 1:
             return f"{name} is ambiguous: {column} {', '.join(kinds)}"

@@ -32,6 +32,17 @@ MAX_SPLITS = 64
 """Splits that are looked at on very large clusters; the granularity grows to match (assumed)."""
 
 
+def check_two_pools(cluster: Cluster) -> None:
+    """Raises `CapacityError` where training and rollout cannot have a GPU each."""
+    if cluster.num_gpus < 2:
+        raise CapacityError(
+            "separate pools need a GPU each for training and rollout",
+            where="planner",
+            value=f"{cluster.num_gpus} GPU",
+            mend="take a larger cluster, or a colocated policy",
+        )
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A split with its layouts, priced."""
@@ -103,6 +114,7 @@ class JointPlanner:
                     mend=f"choose 1 to {total - 1} of {self.cluster.name}",
                 )
             return (self.train_gpus,)
+        check_two_pools(self.cluster)
         step = self.granularity if total >= 2 * self.granularity else 1
         step *= max(1, ceil(total / step / MAX_SPLITS))
         return tuple(range(step, total, step))

@@ -19,7 +19,7 @@ from libra.cost.calibration import WAITING_SHARE
 from libra.cost.memory import train_fits
 from libra.planning.estimate import Estimator, plan_of
 from libra.planning.layout import ascending
-from libra.planning.search import JointPlanner
+from libra.planning.search import JointPlanner, check_two_pools
 from libra.planning.topology import layouts, no_layout
 
 
@@ -149,6 +149,7 @@ class GreedyPlanner:
         """Looks at the last step's stage times only."""
         current = plan_of(allocation) if allocation else None
         if current is None:
+            check_two_pools(self.cluster)
             return self._split(statistics, self.cluster.num_gpus // 2)
         if not statistics.steps or statistics.steps[-1].step >= self.adjusting_steps:
             return current

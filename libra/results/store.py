@@ -207,7 +207,8 @@ class Store:
         file = self.root / "studies" / f"{study}.json"
         make_folder(file.parent)
         with store_errors(file), locks.guarded(self.root / ".guard"):
-            kept = [old for old in self._index(study) if old.cell.key not in entries]
+            ids = {entry.id for entry in entries.values()}
+            kept = [old for old in self._index(study) if old.cell.key not in entries and old.id not in ids]
             index = Index(study, (*entries.values(), *kept))
             write_bytes(file, msgspec.json.format(msgspec.json.encode(index), indent=1) + b"\n")
         return [entry.id for entry in entries.values()]

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from libra.backends.sim.engine import Simulator
 from libra.backends.sim.options import SimOptions
 from libra.clusters import load_cluster
 from libra.core.commands import Command, Place
+from libra.core.errors import ConfigError
 from libra.core.events import Event, PipelineSpec, TrajectoryEnd, TrajectoryStart
 from libra.core.records import ToolReturn, Trajectory, Turn
 from libra.core.registry import PolicyContext, PolicySpec, Registry
@@ -99,8 +101,7 @@ turns = st.lists(st.tuples(st.integers(0, 1500), tool), max_size=5).flatmap(
     lambda middle: st.tuples(
         st.just([Turn(generated, returned) for generated, returned in middle]),
         st.integers(1, 4000),
-        st.one_of(st.none(), tool),
-    ).map(lambda parts: (*parts[0], Turn(parts[1], parts[2])))
+    ).map(lambda parts: (*parts[0], Turn(parts[1])))
 )
 trajectory = st.builds(
     Trajectory,
@@ -192,3 +193,23 @@ def test_same_run_twice_and_replay_of_its_events(
     spec = POLICIES[policy]
     fresh = spec.build(PolicyContext(CLUSTER, MODEL, spec.options()))
     assert [tuple(fresh.decide(event)) for event, _ in first.decisions] == [answer for _, answer in first.decisions]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"prompt_tok": -1}, "prompt_tok is -1"),
+        ({"turns": ()}, "no turn"),
+        ({"sample": 0}, r"holds \(group, sample\)"),
+        ({"group": 5}, r"holds \(group, sample\)"),
+    ],
+)
+def test_a_wrong_group_of_a_workload_is_named(change: dict[str, object], message: str) -> None:
+    sound = Trajectory("p", 0, 0, 10, (Turn(20, None),), None, "completed")
+    workload = Drawn([[sound] * GROUP_SIZE], 1, 1)
+    rows = list(workload.group(0))
+    rows[1] = msgspec.structs.replace(rows[1], **change)
+    workload.group = lambda index: rows  # type: ignore[method-assign]
+    workload.profile = lambda num_groups: [sound]  # type: ignore[method-assign]
+    with pytest.raises(ConfigError, match=f"workload drawn: group 0 is wrong: .*{message}"):
+        simulate("verl-static-uniform", workload, PipelineSpec("barrier"))

@@ -16,8 +16,10 @@ from libra.core.commands import ApplyPlan, Command, Place, Switch
 from libra.core.errors import ConfigError, PolicyError
 from libra.core.events import AllocationChanged, Event, PipelineSpec, PlannerTick, RunStart, StepEnd
 from libra.core.hardware import Cluster, Model
+from libra.core.records import Trajectory
 from libra.runtime.controller import Controller
 from libra.workloads.base import Workload
+from libra.workloads.trace_file import problem_in
 
 
 class Simulator:
@@ -128,8 +130,17 @@ class Simulator:
     def launch(self, first_group: int, num_groups: int) -> None:
         for index in range(first_group, first_group + num_groups):
             group = self.workload.group(index)
-            assert len(group) == self.group_size and group[0].group == index, "a group is numbered by its index"
+            self._check_group(index, group)
             self.rollout.launch(group, index // self.groups_per_step)
+
+    def _check_group(self, index: int, group: Sequence[Trajectory]) -> None:
+        """What a workload owes: whole, numbered groups of sound trajectories."""
+        numbers = [(row.group, row.sample) for row in group]
+        problem = next((found for found in map(problem_in, group) if found), None)
+        if numbers != [(index, sample) for sample in range(self.group_size)]:
+            problem = f"it holds (group, sample) {numbers[:4]}, {len(numbers)} of {self.group_size}"
+        if problem:
+            raise ConfigError(f"group {index} is wrong: {problem}", where=f"workload {self.workload.name}")
 
     def train(self, batch: Sequence[Live], done: Done) -> None:
         def start(start_s: float) -> None:

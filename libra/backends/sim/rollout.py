@@ -214,11 +214,8 @@ class Rollout:
     def _tool_returned(self, live: Live, tool: ToolReturn, latency_s: float) -> None:
         live.tool_s += latency_s
         live.context_tok += tool.payload_tok
-        if live.turn == len(live.record.turns):
-            self._end(live)
-        else:
-            live.waits = True
-            self._ask(live, tool, latency_s)
+        live.waits = True
+        self._ask(live, tool, latency_s)
 
     def _ask(self, live: Live, tool: ToolReturn, latency_s: float) -> None:
         if not self.fleet.any_up:

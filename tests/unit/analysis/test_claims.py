@@ -349,7 +349,9 @@ def test_units_are_converted_or_refused() -> None:
 
 
 def table(*rows: tuple[str, str, int, float], metric: str = "trajectory_tok_per_s", **fixed: str) -> pd.DataFrame:
-    common = dict(study="s", cluster="c", model="m", variant="", pipeline="barrier", status="done") | fixed
+    common = (
+        dict(study="s", cluster="a800x48", model="qwen3-14b", variant="", pipeline="barrier", status="done") | fixed
+    )
     return pd.DataFrame(
         [dict(workload=w, policy=p, seed=s, metric=metric, value=v, **common) for w, p, s, v in rows],
     )
@@ -372,6 +374,13 @@ def test_measure_pairs_by_seed() -> None:
     assert increase.unit == "%"
     difference = measure(an_experiment(statistic="paired_difference"), rows)
     assert isinstance(difference, Measurement) and difference.value == pytest.approx(8.0)
+
+
+def test_other_hardware_or_another_model_does_not_answer() -> None:
+    rows = table(("w", "p", 0, 2.0), ("w", "q", 0, 1.0), ("w", "p", 1, 2.2), ("w", "q", 1, 1.0))
+    assert isinstance(measure(an_experiment(), rows), Measurement)
+    for change in ({"cluster": "h100x64"}, {"model": "qwen3-8b"}):
+        assert "on a800x48 with qwen3-14b" in str(measure(an_experiment(), rows.assign(**change)))
 
 
 def test_measure_takes_the_best_baseline_and_the_best_workload() -> None:

@@ -43,6 +43,13 @@ def test_uniform_refuses_what_does_not_fit(cluster: Cluster, statistics) -> None
         UniformPlanner(cluster, load_model("qwen3-4b"), train_share=0.0).plan(statistics(), None)
 
 
+def test_two_pools_need_two_gpus(cluster: Cluster, statistics) -> None:
+    one = msgspec.structs.replace(cluster, num_nodes=1, gpus_per_node=1)
+    for planner in (GreedyPlanner(one, load_model("tiny")), JointPlanner(one, load_model("tiny"))):
+        with pytest.raises(CapacityError, match="a GPU each"):
+            planner.plan(statistics(), None)
+
+
 def test_pattern_is_the_released_one(cluster: Cluster, model: Model, statistics) -> None:
     asked = statistics(64)
     plan = PatternPlanner(cluster, model).plan(asked, None)
