@@ -72,7 +72,7 @@ def test_own_file(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("ffn =", "fnn =", r"unknown key \(got 'fnn'\)\n  did you mean 'ffn'"),
-        ("ffn = 9728\n", "", "option 'ffn': Field required"),
+        ("ffn = 9728\n", "", "key 'ffn' is missing"),
         ("ffn = 9728", "ffn = -1", "greater than 0"),
         ("ffn = 9728", "ffn = 9728.5", "valid integer"),
         ("ffn = 9728", 'ffn = "9728"', "valid integer"),
