@@ -23,6 +23,7 @@ PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-ch
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*##/\t/' | expand -t 12
 
+# Exit 3 of `libra validate` means that a gate is missed, which the report says.
 # Exit 1 of `libra run` means that some cells failed: the report shows them, so it is still made.
 reproduce: traces ## from nothing to the report: install, run the main job, draw figures, write the report
 	@failed=0; \
@@ -33,6 +34,7 @@ reproduce: traces ## from nothing to the report: install, run the main job, draw
 	  if [ $$code -gt 1 ]; then echo "stopped in study $$study; run it again to resume" >&2; exit $$code; fi; \
 	  if [ $$code -eq 1 ]; then failed=1; fi; \
 	done; \
+	$(LIBRA) validate --store $(STORE) || [ $$? -eq 3 ] || exit 1; \
 	$(DRAW) && $(WRITE) || exit $$?; \
 	echo "report: $(abspath $(REPORT))/report.html"; \
 	if [ $$failed -eq 1 ]; then echo "some cells failed; the report lists them" >&2; fi; \

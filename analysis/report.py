@@ -27,7 +27,7 @@ from libra.results.store import Store
 
 PAGE, PICTURES = "report.html", "figures"
 
-PUBLISHED, TRACES = "published_steps", "traces"
+PUBLISHED, TRACES, VALIDATION = "published_steps", "traces", "validation"
 """Plots with sections of their own."""
 
 MAX_NUMBER, MAX_WORD, MAX_WIDE = 31, 28, 120
@@ -58,9 +58,10 @@ def render(store: Store, plots: Sequence[Plot]) -> str:
     return environment.get_template(PAGE).render(
         run=describe(store, comparable.notes),
         short=sentences(table, judged),
-        figures=[plot for plot in plots if plot.name not in (PUBLISHED, TRACES)],
+        figures=[plot for plot in plots if plot.name not in (PUBLISHED, TRACES, VALIDATION)],
         traces=[plot for plot in plots if plot.name == TRACES],
         published=[plot for plot in plots if plot.name == PUBLISHED],
+        validation=[plot for plot in plots if plot.name == VALIDATION],
         counts=count(judged),
         claims={name: _split(rows) for name, rows in by_section.items() if name != "Setup"},
         settings=[claim for claim, _ in by_section.get("Setup", [])],

@@ -213,6 +213,14 @@ def report(
     results.report(store, out)
 
 
+@app.command(rich_help_panel="Results")
+def validate(store: StoreOption = STORE, json: JsonOption = False) -> None:
+    """The simulator's times beside measured ones: errors by source, and the gates; exit 3 when one is missed."""
+    from experiments.commands import check
+
+    check.validate(store, as_json=json)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Entry point: errors that a user can mend are one message and an exit code, never a traceback."""
     from libra.core.errors import LibraError

@@ -23,6 +23,7 @@ FIGURES = (
     "asynchrony",
     "sensitivity",
     "published_steps",
+    "validation",
 )
 """Scripts in the order of the report; each has `build(sources) -> Plot`."""
 

@@ -12,7 +12,8 @@ InstanceState = Literal["up", "starting", "draining", "training", "down"]
 class TrainLayout(msgspec.Struct, frozen=True, omit_defaults=True):
     """Parallelism of one training job. Expert parallelism lives inside data parallelism (paper, Fig. 4).
 
-    A GPU count is `tp * pp * cp * dp`; `micro_batch_tok` is the packed token budget of one micro-batch.
+    A GPU count is `tp * pp * cp * dp`; `micro_batch_tok` is the packed token budget of one micro-batch. `vpp` is the
+    number of model chunks on each pipeline stage (interleaved schedule).
     """
 
     tp: int
@@ -22,6 +23,7 @@ class TrainLayout(msgspec.Struct, frozen=True, omit_defaults=True):
     ep: int = 1
     micro_batch_tok: int = 40960
     recompute: bool = True
+    vpp: int = 1
 
     @property
     def replica_gpus(self) -> int:
@@ -95,7 +97,7 @@ def problem_in(plan: Plan, max_context_tok: int) -> str | None:
     problems = (
         (not ids, "it has no rollout instance"),
         (len(set(ids)) < len(ids), "two of its instances share an id"),
-        (min(train.tp, train.dp, train.pp, train.cp, train.ep) < 1, "a degree of parallelism is below 1"),
+        (min(train.tp, train.dp, train.pp, train.cp, train.ep, train.vpp) < 1, "a degree of parallelism is below 1"),
         (train.micro_batch_tok < 1, "its micro-batches hold no token"),
         (list(plan.bounds_tok) != sorted(set(plan.bounds_tok)), "its bounds do not ascend"),
         (not plan.bounds_tok or plan.bounds_tok[-1] < max_context_tok,

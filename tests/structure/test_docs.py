@@ -53,6 +53,7 @@ REDUCED = {
     "libra run traces --trace traces/mine.jsonl.gz --seeds 1 --steps 4": (
         "libra run traces --trace traces/mine.jsonl.gz --seeds 1 --steps 2 --only policy=libra"
     ),
+    "libra validate": "libra validate || test $? -eq 3",
     "libra show CELL": f"libra show {CELL}",
     "libra replay CELL": f"libra replay {CELL}",
     "libra trace CELL": f"libra trace {CELL}",

@@ -40,6 +40,7 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     step_overhead_s: float
     step_per_seq_s: float
+    api_s_per_request: float
     memory_use_share: float
     activation_reserve_share: float
 
@@ -65,6 +66,7 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     train_gemm_factor: float
     train_elementwise_factor: float
     backward_compute_share: float
+    triton_backward_share: float
     backward_attention_factor: float
     gradient_bytes: float
     optimizer_traffic_bytes: float

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import msgspec
+
 from libra.backends.sim.clock import Clock
 from libra.backends.sim.instance import Instance, Request
 from libra.backends.sim.options import SimOptions
@@ -328,4 +330,4 @@ class Fleet:
 
 
 def _with_dp(layout: TrainLayout, dp: int) -> TrainLayout:
-    return TrainLayout(layout.tp, dp, layout.pp, layout.cp, layout.ep, layout.micro_batch_tok, layout.recompute)
+    return msgspec.structs.replace(layout, dp=dp)

@@ -1,8 +1,9 @@
 """KV cache of one engine: a token budget, the turns that hold tokens, and an LRU of reusable prefixes.
 
 A context is a prompt, shared by all samples of it, and the trajectory's own tokens after it. Both stay behind as
-reusable prefixes when a turn ends and are evicted least recently used first; an own part without its prompt is
-useless (prefix caching matches from the first block), so a prompt is always more recent than what follows it.
+reusable prefixes when a turn ends and are evicted least recently used first, block by block from the end (vLLM frees
+a request's blocks in reverse); an own part without its whole prompt is useless (prefix caching matches from the first
+block), so a prompt is always more recent than what follows it.
 """
 
 from __future__ import annotations
@@ -35,25 +36,31 @@ class KvCache:
     def open(self, trajectory: int, prompt: Prompt, context_tok: int) -> int | None:
         """Take room for a context and its first new token; returns the cached tokens, or None without room."""
         held = prompt in self._held
-        prompt_there = held or prompt in self._lru
-        own = self._lru.get(trajectory, 0) if prompt_there else 0
-        need = context_tok + 1 - own - (prompt[1] if prompt_there else 0)
-        reused = own + (0 if held else self._lru.get(prompt, 0))
+        shared = prompt[1] if held else self._lru.get(prompt, 0)
+        is_whole = shared == prompt[1]
+        own = self._lru.get(trajectory, 0) if is_whole else 0
+        need = context_tok + 1 - own - shared
+        reused = own + (0 if held else shared)
         if need > self.room_tok - reused:
             return None
-        self._pop(trajectory, keep=prompt_there)
+        self._pop(trajectory, keep=is_whole)
         self._pop(prompt, keep=True)
         self._held[prompt] = self._held.get(prompt, 0) + 1
         self.take(need)
-        if not prompt_there:
-            return 0
-        hit = (prompt[1] + own) // self.block_tok * self.block_tok
+        hit = (shared + own) // self.block_tok * self.block_tok
         return max(0, min(hit, context_tok - 1))
 
     def take(self, num_tok: int) -> None:
         """Grow by `num_tok`, evicting prefixes; the caller has checked `room_tok`."""
-        while self.used_tok + num_tok > self.capacity_tok:
-            self._pop(next(iter(self._lru)), keep=False)
+        while (excess := self.used_tok + num_tok - self.capacity_tok) > 0:
+            oldest, tok = next(iter(self._lru.items()))
+            blocks_tok = -(-excess // self.block_tok) * self.block_tok
+            if blocks_tok >= tok:
+                self._pop(oldest, keep=False)
+            else:
+                self._lru[oldest] = tok - blocks_tok
+                self._evictable_tok -= blocks_tok
+                self.used_tok -= blocks_tok
         self.used_tok += num_tok
 
     def give_back(self, num_tok: int) -> None:
@@ -82,19 +89,19 @@ class KvCache:
 
     def adopt(self, trajectory: int, prompt: Prompt, own_tok: int) -> bool:
         """Receive a transferred context as a prefix; False (and nothing taken) where there is no room for it."""
-        prompt_there = prompt in self._held or prompt in self._lru
-        need = own_tok + (0 if prompt_there else prompt[1])
-        if need > self.room_tok - self._lru.get(prompt, 0) or trajectory in self._lru:
+        held = prompt in self._held
+        shared = self._lru.get(prompt, 0)
+        need = own_tok + (0 if held else prompt[1] - shared)
+        if need > self.room_tok - shared or trajectory in self._lru:
             return False
-        if prompt in self._lru:
-            self._lru.move_to_end(prompt)
+        self._lru.pop(prompt, None)
+        self._evictable_tok -= shared
         self.take(need)
         self._lru[trajectory] = own_tok
-        if not prompt_there:
+        self._evictable_tok += own_tok
+        if not held:
             self._lru[prompt] = prompt[1]
-        elif prompt in self._lru:
-            self._lru.move_to_end(prompt)
-        self._evictable_tok += need
+            self._evictable_tok += prompt[1]
         return True
 
     def forget(self, trajectory: int) -> None:

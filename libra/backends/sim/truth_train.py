@@ -97,6 +97,11 @@ class TrainModel:
             (layout.tp > per_node, f"tensor parallelism stays inside a node of {per_node} GPUs", layout.tp),
             (model.num_heads % layout.tp, f"tp does not divide the {model.num_heads} attention heads", layout.tp),
             (layout.pp > model.num_layers, f"more stages than the {model.num_layers} layers", layout.pp),
+            (
+                layout.vpp > 1 and (layout.pp == 1 or model.num_layers % (layout.pp * layout.vpp)),
+                f"stages of the {model.num_layers} layers cannot be cut into that many chunks",
+                layout.vpp,
+            ),
             (layout.dp % layout.ep, "ep does not divide dp (experts live inside data parallelism)", layout.ep),
             (layout.ep > max(1, model.num_experts), f"more ranks than the {model.num_experts} experts", layout.ep),
             (layout.num_gpus > self.cluster.num_gpus, f"the cluster has {self.cluster.num_gpus} GPUs", layout.num_gpus),
@@ -129,7 +134,7 @@ class TrainModel:
         widest = max(slowest, key=lambda p: p.both_s)
         compute_s = sum(p.forward_s + p.backward_s + p.head_s for p in slowest)
         send_s = self._stage_send_s(layout, widest, lengths_tok)
-        bubble_s = (layout.pp - 1) * widest.both_s + 2 * send_s
+        bubble_s = (layout.pp - 1) / layout.vpp * widest.both_s + 2 * send_s
         comm_s = sum(p.forward_comm_s + p.backward_comm_s for p in slowest) + self._gradient_s(layout, slowest[-1])
         optimizer_s = self._optimizer_s(layout)
         logprob_s = self._logprob_s(layout, slowest) + send_s if logprobs else 0.0

@@ -1,0 +1,73 @@
+"""The simulator's times beside measured ones, from what `libra validate` left in the store."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pandas as pd
+
+from analysis.style import Plot, plain_log
+from paper_figures.sources import Sources
+
+TITLE = "Predicted against measured times"
+CAPTION = (
+    "Left, serving, and right, training: each dot is one measured run, predicted end to end with constants whose fit "
+    "never saw its group of rows. Line: equal; grey band: within 10 %. In the table operators are compared kernel by "
+    "kernel, fitted rows with the constants that ship, and held-out rows as in the figure; development means that "
+    "some assumption was chosen with these rows in view. The interval of a mean is over groups of rows."
+)
+FILE_NAME = "validation.json"
+COLOURS = ("#3d6a9e", "#c4452d", "#4a8f6a", "#8a6bbf", "#b98a2f", "#5b6670", "#2f9a9a")
+
+
+def build(sources: Sources) -> Plot:
+    """Scatter of the held-out rows and the table of errors; missing without the file."""
+    file = sources.store.root / FILE_NAME
+    if not file.exists():
+        return Plot("validation", TITLE, CAPTION, missing="Not validated: run `libra validate`.")
+    found = json.loads(file.read_bytes())
+    missed = [gate for gate in found["gates"] if not gate["met"]]
+    notes = tuple(
+        f"Gate missed: {gate['name']} is {gate['found']:.1%}, allowed {gate['limit']:.0%}"
+        + (f" ({gate['reason']})." if gate["reason"] else ".")
+        for gate in missed
+    )
+    return Plot("validation", TITLE, CAPTION, _figure(found["points"]), _table(found["tables"]), notes)
+
+
+def _figure(points: list[dict[str, Any]]) -> plt.Figure:
+    figure, panels = plt.subplots(1, 2, figsize=(9.0, 3.9))
+    for axes, stage in zip(panels, ("serving", "training"), strict=True):
+        rows = pd.DataFrame([point for point in points if point["stage"] == stage])
+        for colour, (group, members) in zip(COLOURS, rows.groupby("group"), strict=False):
+            axes.plot(members["measured_s"], members["predicted_s"], "o", color=colour, ms=4, mfc="none",
+                      label=str(group).replace("_", " "))  # fmt: skip
+        low, high = rows["measured_s"].min() / 1.5, rows["measured_s"].max() * 1.5
+        axes.plot([low, high], [low, high], color="#555", lw=0.8)
+        axes.fill_between([low, high], [0.9 * low, 0.9 * high], [1.1 * low, 1.1 * high], color="#999", alpha=0.25, lw=0)
+        axes.set(xscale="log", yscale="log", title=stage, xlabel="measured (s)", ylabel="predicted (s)")
+        for axis in (axes.xaxis, axes.yaxis):
+            plain_log(axis)
+        axes.legend(fontsize=7, loc="upper left")
+    figure.tight_layout()
+    return figure
+
+
+def _table(tables: list[dict[str, Any]]) -> pd.DataFrame:
+    def row(each: dict[str, Any]) -> dict[str, str]:
+        interval = "" if each["low"] is None else f" [{each['low']:.1%}, {each['high']:.1%}]"
+        return {
+            "table": each["name"].replace("_", " "),
+            "rows": str(each["num_rows"]),
+            "use": each["use"],
+            "mean error": f"{each['mean']:.1%}{interval}",
+            "median": f"{each['median']:.1%}",
+            "P90": f"{each['p90']:.1%}",
+            "largest": f"{each['largest']:.1%}",
+            "worst row": each["worst"],
+            "what": each["what"],
+        }
+
+    return pd.DataFrame([row(each) for each in tables])
