@@ -6,6 +6,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -72,7 +73,7 @@ class Log:
         self.steps.append(row)
 
 
-def simulate(policy: str, workload: Drawn, pipeline: PipelineSpec) -> Log:
+def simulate(policy: str, workload: Drawn, pipeline: PipelineSpec, **options: Any) -> Log:
     spec = POLICIES[policy]
     built = spec.build(PolicyContext(CLUSTER, MODEL, spec.options()))
     if spec.pipeline:
@@ -84,7 +85,7 @@ def simulate(policy: str, workload: Drawn, pipeline: PipelineSpec) -> Log:
         workload,
         pipeline,
         uses_oracle=spec.uses_oracle,
-        options=SimOptions(check=True, profile_groups=2),
+        options=SimOptions(**{"check": True, "profile_groups": 2, **options}),
     )
     simulator.run(Controller(built, log, time.perf_counter))
     return log
@@ -213,3 +214,24 @@ def test_a_wrong_group_of_a_workload_is_named(change: dict[str, object], message
     workload.profile = lambda num_groups: [sound]  # type: ignore[method-assign]
     with pytest.raises(ConfigError, match=f"workload drawn: group 0 is wrong: .*{message}"):
         simulate("verl-static-uniform", workload, PipelineSpec("barrier"))
+
+
+@pytest.mark.parametrize("policy", ["libra", "pattern-cmlfq", "verl-colocated", "verl-greedy-heuristic"])
+@settings(max_examples=6, deadline=None)
+@given(groups, st.integers(1, 3), st.integers(1, 4), pipelines, st.sampled_from([64, 8192]))
+def test_the_fast_engine_agrees_with_the_stepwise_one(
+    policy: str,
+    drawn: list[list[Trajectory]],
+    per_step: int,
+    num_steps: int,
+    pipeline: PipelineSpec,
+    budget: int,
+) -> None:
+    workload = Drawn(drawn, per_step, num_steps)
+    fast, slow = (
+        simulate(policy, workload, pipeline, engine=engine, max_batched_tok=budget) for engine in ("fast", "stepwise")
+    )
+    assert [row.end_s for row in fast.steps] == pytest.approx([row.end_s for row in slow.steps], rel=5e-3)
+    for name in ("prefilled_tok", "cached_tok", "num_preemptions", "num_moves", "moved_tok", "trained_step"):
+        counts = [{(r.group, r.sample): getattr(r, name) for r in log.trajectories} for log in (fast, slow)]
+        assert counts[0] == counts[1], name

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from libra.backends.sim.clock import Clock
 from libra.backends.sim.instance import Instance, Request
 from libra.backends.sim.options import SimOptions
+from libra.backends.sim.stepwise import StepwiseInstance
 from libra.backends.sim.truth import Truth
 from libra.core.errors import CapacityError
 from libra.core.events import AllocationChanged
@@ -270,7 +271,8 @@ class Fleet:
 
     def _start(self, spec: InstanceSpec) -> None:
         model = self.truth.step_model(spec.tp)
-        engine = Instance(spec.id, model, self.options, self.clock.now, self.clock.at, self._on_done)
+        kind: Any = Instance if self.options.engine == "fast" else StepwiseInstance
+        engine: Instance = kind(spec.id, model, self.options, self.clock.now, self.clock.at, self._on_done)
         self.instances[spec.id], self.specs[spec.id], self.states[spec.id] = engine, spec, "up"
         self._kept.add(spec.id)
         self._num_up += 1

@@ -50,6 +50,18 @@ class Request:
         return self.context_tok - self.prompt[1]
 
 
+def check_fits(instance_id: int, model: StepModel, request: Request) -> None:
+    """Raises `CapacityError` when a turn's final context can never fit the engine."""
+    final_tok = request.context_tok + request.remaining_tok + 1
+    if final_tok > model.kv_capacity_tok:
+        raise CapacityError(
+            f"a context of {final_tok} tokens exceeds the KV cache of a TP-{model.tp} instance "
+            f"({model.kv_capacity_tok} tokens)",
+            where=f"instance {instance_id}",
+            mend="use a larger tensor parallelism, a smaller model or a shorter length limit",
+        )
+
+
 class Instance:
     """State of one engine. `on_done(instance, request)` is called when a turn has generated its last token."""
 
@@ -89,14 +101,7 @@ class Instance:
 
     def submit(self, request: Request) -> None:
         """Queue a turn. Raises `CapacityError` when its final context can never fit this engine."""
-        final_tok = request.context_tok + request.remaining_tok + 1
-        if final_tok > self.cache.capacity_tok:
-            raise CapacityError(
-                f"a context of {final_tok} tokens exceeds the KV cache of a TP-{self.tp} instance "
-                f"({self.cache.capacity_tok} tokens)",
-                where=f"instance {self.id}",
-                mend="use a larger tensor parallelism, a smaller model or a shorter length limit",
-            )
+        check_fits(self.id, self.model, request)
         request.arrived_s = self._now()
         self.waiting.append(request)
         if self._boundary_s == math.inf:

@@ -24,5 +24,7 @@ class SimOptions(Options):
     """KV of turns in flight at a weight update: dropped and re-prefilled (AReaL), or kept."""
     profile_groups: int = Field(default=16, ge=1)
     """Groups of the profiling run that planners see at the start."""
+    engine: Literal["fast", "stepwise"] = "fast"
+    """Closed forms between events, or one event a step: the oracle of the former, hundreds of times slower."""
     check: bool = False
     """Verify KV, token and time invariants while running."""

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from analysis.published import predict_rows
 from analysis.style import save, use_style
 from experiments.commands import results
+from experiments.commands.check import validate
 from experiments.studies import ablation, asynchrony, end_to_end, motivation, routing, sensitivity, throughput_bound
 from libra.core.errors import ConfigError, StoreError
 from libra.core.registry import StudyArgs
@@ -42,7 +43,7 @@ def diamonds(figure: Figure) -> list[tuple[float, float]]:
 def test_a_store_without_the_study_is_said(made_store, name: str) -> None:
     plot = build(name, made_store())
     assert plot.figure is None and plot.table is None
-    assert "run `libra run " in plot.missing
+    assert "run `libra " in plot.missing
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -125,3 +126,14 @@ def test_figures_claims_and_report_print(made_store, made_cell, tmp_path: Path, 
     results.report(store.root, tmp_path / "report")
     assert "report.html" in capsys.readouterr().out
     assert results.demo_table(store.root).row_count == 1
+
+
+def test_the_simulators_errors_are_drawn_from_what_validate_left(made_store, tmp_path: Path) -> None:
+    store = made_store()
+    with pytest.raises(SystemExit):
+        validate(store.root, as_json=True)
+    plot = build("validation", store)
+    assert plot.figure is not None and plot.table is not None
+    assert [axes.get_title(loc="left") for axes in plot.figure.axes] == ["serving", "training"]
+    assert set(plot.table["use"]) == {"fitted", "development", "held out"}
+    assert any(note.startswith("Gate missed: serving") for note in plot.notes)
