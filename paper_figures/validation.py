@@ -67,7 +67,7 @@ def _table(tables: list[dict[str, Any]]) -> pd.DataFrame:
             "P90": f"{each['p90']:.1%}",
             "largest": f"{each['largest']:.1%}",
             "worst row": each["worst"],
-            "what": each["what"],
+            "what": each["what"].split(" (github")[0],
         }
 
     return pd.DataFrame([row(each) for each in tables])
