@@ -39,7 +39,8 @@ SHAREGPT_SIGMA = (1.3, 0.9)
 SHAREGPT_CAP_TOK = 1024
 
 LONG_MODEL_CHUNK_TOK = 512
-"""vLLM 0.6 prefilled in chunks of 512 wherever the model's limit was above 32,768 (vLLM pull request 4580 and docs)."""
+"""vLLM 0.6 prefilled in chunks of 512 wherever the limit was set above 32,768 (its arg_utils.py and start-up log). That
+the longest rows ran so is assumed, and was looked up because they erred."""
 LONG_MODEL_TOK = 32_768
 
 
@@ -140,7 +141,8 @@ def _qwen_speed(table: str, stage: Stage, c: Constants) -> Iterator[Point]:
         step = StepModel(A100, measured_model(model), tp, c)
         chunk = LONG_MODEL_CHUNK_TOK if prompt + new > LONG_MODEL_TOK else prompt
         seconds = step.prefill_s(prompt, chunk) + new * step.alpha(1) + step.beta * new * (prompt + (new - 1) / 2)
-        yield Point(table, stage, f"{model} TP-{tp}, prompt {prompt}", table, new / float(row["tok_per_s"]), seconds)
+        name = f"{model} TP-{tp}, prompt {prompt}"
+        yield Point(table, stage, name, table, new / float(row["tok_per_s"]), seconds, prompt + new > LONG_MODEL_TOK)
 
 
 def _gpustack(table: str, stage: Stage, c: Constants) -> Iterator[Point]:
@@ -209,11 +211,14 @@ def _llm_foundry(table: str, stage: Stage, c: Constants) -> Iterator[Point]:
         seconds = _step_s(A100, model, constants, layout, [length] * num_seqs)
         seconds += int(row["accumulation"]) * _fully_sharded_s(model, gpus, constants)
         yield Point(table, stage, f"{row['model']}, {gpus} GPUs, {num_seqs} x {length}", f"{table} {row['model']}",
-                    measured_s, seconds)  # fmt: skip
+                    measured_s, seconds, gpus > A100.gpus_per_node)  # fmt: skip
 
 
 def _fully_sharded_s(model: Model, gpus: int, c: Constants) -> float:
-    """Exposed part of FSDP's traffic in a micro-batch: weights gathered forward and backward, gradients scattered."""
+    """Exposed part of FSDP's traffic in a micro-batch: weights gathered forward and backward, gradients scattered.
+
+    Added when the rows of several nodes erred, so those are development rows.
+    """
     wire_bytes = 3.0 * model.weight_bytes * (gpus - 1) / gpus
     return c.gradient_exposed_share * wire_bytes / Network(A100, c).rank_bytes_per_s(gpus, 1)
 
