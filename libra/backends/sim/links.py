@@ -1,7 +1,7 @@
 """Who waits for whom on the wires: KV transfers that share an end follow one another, each at full bandwidth.
 
-The ends are the two engines' links inside a node and the two nodes' networks between nodes, full duplex. Fair sharing would deliver
-the last of them at the same time and the first ones later.
+The ends are the two engines' links inside a node and the two nodes' networks between nodes, full duplex. Fair sharing
+would deliver the last of them at the same time and the first ones later.
 """
 
 from __future__ import annotations
