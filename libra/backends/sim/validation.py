@@ -70,7 +70,7 @@ def points(constants: Constants | None = None, stage: Stage | None = None) -> li
     return [
         point
         for table, source in sources().items()
-        if stage in (None, source.stage)
+        if source.stage != "blind" and stage in (None, source.stage)
         for point in PREDICTORS[table](table, source.stage, chosen)
     ]
 
