@@ -22,6 +22,7 @@ FIGURES = (
     "throughput_bound",
     "asynchrony",
     "sensitivity",
+    "worlds",
     "published_steps",
     "validation",
 )

@@ -47,7 +47,7 @@ class Simulator:
         self.groups_per_step = workload.batch // workload.group_size
         self.version = 0
         self.clock = Clock()
-        self.truth = Truth(cluster, model)
+        self.truth = Truth(cluster, model, self.options.constants())
         self.fleet = Fleet(
             cluster,
             self.truth,

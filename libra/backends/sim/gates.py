@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from libra.backends.sim.blind import BLIND
-from libra.backends.sim.constants import load_constants
-from libra.backends.sim.fit import FITTED, folds, held_out
+from libra.backends.sim.constants import folds, load_constants
+from libra.backends.sim.fit import FITTED, held_out
 from libra.backends.sim.measured import Stage, sources
 from libra.backends.sim.truth import CALIBRATED_GPUS
 from libra.backends.sim.validation import Point, points

@@ -13,8 +13,8 @@ import pytest
 
 from libra.backends.sim import gates
 from libra.backends.sim.blind import BLIND
-from libra.backends.sim.constants import load_constants
-from libra.backends.sim.fit import FITTED, PRIORS, folds, groups, held_out
+from libra.backends.sim.constants import folds, load_constants
+from libra.backends.sim.fit import FITTED, PRIORS, groups, held_out
 from libra.backends.sim.measured import rows, sources
 from libra.backends.sim.truth_network import Network
 from libra.backends.sim.validation import A100, A800, PREDICTORS, points
