@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pandas as pd
@@ -28,7 +29,7 @@ CAPTION = (
 
 
 def build(sources: Sources) -> Plot:
-    """A panel for each stage, and a table of the settings that come near."""
+    """A panel for each stage, and a table of the settings that come nearest."""
     title = "Settings that give the paper's growth from 1K to 32K"
     missing = sources.missing("growth")
     if missing:
@@ -48,7 +49,9 @@ def build(sources: Sources) -> Plot:
     axes[0].set(title="rollout latency", ylabel="growth, 1K to 32K (x)")
     axes[1].set(title="training time")
     figure.tight_layout()
-    return Plot("growth_settings", title, CAPTION, figure, _near(rollout, train, papers), _note(rollout, train, papers))
+    return Plot(
+        "growth_settings", title, CAPTION, figure, _nearest(rollout, train, papers), _note(rollout, train, papers)
+    )
 
 
 def _fixed_s(text: object) -> float:
@@ -77,23 +80,25 @@ def _is_near(growth: pd.Series, paper: float) -> pd.Series:
     return (growth / paper - 1).abs() <= NEAR
 
 
-def _near(rollout: pd.DataFrame, train: pd.DataFrame, papers: list[float]) -> pd.DataFrame:
-    """Every setting with its growth, those within the band first."""
+def _nearest(rollout: pd.DataFrame, train: pd.DataFrame, papers: list[float]) -> pd.DataFrame:
+    """For each line of the panels, the batch whose growth is nearest to the paper's."""
     parts = []
-    for stage, found, paper in (("rollout", rollout, papers[0]), ("training", train, papers[1])):
-        by = found["policy"] if stage == "rollout" else found["fixed_s"].map("{:.3g} s fixed".format)
-        near = _is_near(found["growth"], paper)
-        part = pd.DataFrame(
-            {
-                "stage": stage,
-                "setting": by,
-                "trajectories a step": found[BATCH].astype(int).astype(str),
-                "growth, ours (x)": found["growth"].map("{:.1f}".format),
-                "growth, paper (x)": f"{paper:g}",
-                "within 15 %": near.map({True: "yes", False: ""}),
-            }
-        )
-        parts.append(part[near.to_numpy()])
+    for stage, by, found, paper in (
+        ("rollout", "policy", rollout, papers[0]),
+        ("training", "fixed_s", train, papers[1]),
+    ):
+        away = (found["growth"] / paper).map(math.log).abs()
+        best = found.loc[away.groupby(found[by]).idxmin()]
+        names = best[by] if stage == "rollout" else best[by].map("{:.3g} s fixed".format)
+        columns = {
+            "stage": stage,
+            "setting": names,
+            "trajectories a step": best[BATCH].astype(int).astype(str),
+            "growth, ours (x)": best["growth"].map("{:.1f}".format),
+            "growth, paper (x)": f"{paper:g}",
+            "within 15 %": _is_near(best["growth"], paper).map({True: "yes", False: "no"}),
+        }
+        parts.append(pd.DataFrame(columns))
     return pd.concat(parts, ignore_index=True)
 
 
