@@ -77,6 +77,7 @@ def run(
             help="KEY=VALUE: cluster, model or an option (see `libra list option`); repeatable.",
         ),
     ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Hold runs to the simulator's laws: sim.check=true.")] = False,
     trace: Annotated[list[Path] | None, typer.Option(help="Canonical trace for study `traces`; repeatable.")] = None,
     policy: Annotated[
         list[str] | None, typer.Option(help="Policy beside the study's own, for example a plug-in's; repeatable.")
@@ -98,7 +99,7 @@ def run(
             seeds,
             steps,
             only,
-            tuple(changes or ()),
+            (*(changes or ()), *(("sim.check=true",) if check else ())),
             tuple(trace or ()),
             tuple(plugin or ()),
             tuple(policy or ()),

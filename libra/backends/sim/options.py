@@ -30,6 +30,8 @@ class SimOptions(Options):
     """Whether engines have a KV connector; without one every move is a re-prefill."""
     after_sync: Literal["recompute", "keep"] = "recompute"
     """KV of turns in flight at a weight update: dropped and re-prefilled (AReaL), or kept."""
+    keep_prefixes: bool = False
+    """Whether cached prefixes outlive a weight update, computed by older weights (no engine's default)."""
     profile_groups: int = Field(default=16, ge=1)
     """Groups of the profiling run that planners see at the start."""
     serving_fold: str = ""
@@ -41,7 +43,7 @@ class SimOptions(Options):
     engine: Literal["fast", "stepwise"] = "fast"
     """Closed forms between events, or one event a step: the oracle of the former, hundreds of times slower."""
     check: bool = False
-    """Verify KV, token and time invariants while running."""
+    """Hold the run to its laws while it runs: KV, tokens, trajectories, causality, staleness, GPUs."""
 
     @field_validator("serving_fold", "training_fold")
     @classmethod

@@ -93,6 +93,11 @@ class Rollout:
         """Trajectories that wait for admission or for an engine."""
         return len(self._queue) + len(self._held)
 
+    @property
+    def num_unstarted(self) -> int:
+        """Trajectories that wait for admission."""
+        return len(self._queue)
+
     def idle_s(self) -> float:
         """Time without a live trajectory since the start."""
         return self._idle_total_s + (0.0 if self.live else self.clock.now_s - self._idle_since_s)
