@@ -214,11 +214,21 @@ def report(
 
 
 @app.command(rich_help_panel="Results")
-def validate(store: StoreOption = STORE, json: JsonOption = False) -> None:
+def validate(
+    store: StoreOption = STORE,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", help="A GPU with a table of its own, by name or by the path of a cluster file."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
     """The simulator's times beside measured ones: errors by source, and the gates; exit 3 when one is missed."""
     from experiments.commands import check
 
-    check.validate(store, as_json=json)
+    if gpu is None:
+        check.validate(store, as_json=json)
+    else:
+        check.validate_gpu(gpu, as_json=json)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -122,12 +122,12 @@ def _simulate(cell_dir: CellDir, setup: Setup, progress: Progress) -> None:
 
 def _write_timing_model(cell_dir: CellDir, simulator: Simulator) -> None:
     """Constants, and how far the run left what they were measured on: once before the plans are known, once after."""
-    from libra.backends.sim.constants import provenance as provenance_of_constants
+    from libra.backends.sim.gpus import provenance_of
     from libra.backends.sim.range import outside
 
     plans, longest_tok = simulator.fleet.plans, simulator.workload.max_context_tok
     warnings = outside(simulator.cluster, simulator.model, plans, longest_tok)
-    cell_dir.write_json("timing_model.json", {"warnings": warnings, "constants": provenance_of_constants()})
+    cell_dir.write_json("timing_model.json", {"warnings": warnings, "constants": provenance_of(simulator.cluster.gpu)})
 
 
 def _reason(error: BaseException) -> str:

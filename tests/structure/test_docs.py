@@ -26,6 +26,7 @@ AS_IS = (
     r"libra (demo|run smoke|status|claims)( smoke)?",
     r"libra run .* --dry-run",
     r"libra run (coins|smoke --set) .*",
+    r"libra validate --gpu \S+",
     r"libra (figures|report) --out [a-z]+",
 )
 
@@ -120,10 +121,10 @@ def to_run(command: Command, desk: Path) -> str:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reader's folder, shared by all commands; Python and TOML blocks that name a file first are files in it."""
+    """The reader's folder, shared by all commands; blocks of Python, TOML or CSV that name a file are files in it."""
     folder = tmp_path_factory.mktemp("desk")
     for page in documents(ROOT):
-        for name, code in re.findall(r"```(?:python|toml)\n# (\S+)\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        for name, code in re.findall(r"```(?:python|toml|csv)\n# (\S+)\n(.*?)```", page.read_text(), flags=re.DOTALL):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(code)
     return folder

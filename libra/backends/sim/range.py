@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from libra.backends.sim.gpus import fit_of, points_of, table_of
+from libra.backends.sim.gpus.predict import predict_s
 from libra.backends.sim.measured import Stage, measured_model, rows, sources
 from libra.backends.sim.validation import A100, A800
 from libra.core.hardware import Cluster, Gpu, Model
@@ -77,6 +79,10 @@ def _of(stage: Stage) -> list[Run]:
 
 
 def _gpu(gpu: Gpu) -> Iterator[str]:
+    table = table_of(gpu)
+    if table is not None:
+        yield f"GPU {gpu.name}: {_own_table(gpu, table.name)}"
+        return
     if gpu.name in {each.name for each in MEASURED_GPUS}:
         return
     near = min(MEASURED_GPUS, key=lambda other: sum(math.log(ratio) ** 2 for ratio in _ratios(gpu, other)))
@@ -85,6 +91,18 @@ def _gpu(gpu: Gpu) -> Iterator[str]:
         f"GPU {gpu.name}: not measured; nearest measured {near.name}; peak {peak}, memory bandwidth {memory}, "
         f"link {link} extrapolated with A100's efficiencies"
     )
+
+
+def _own_table(gpu: Gpu, name: str) -> str:
+    """What the GPU's own table determines, what it does not, and how far its end-to-end points are met."""
+    found, points = fit_of(gpu), points_of(gpu)
+    parts = [f"measured in {name}: {', '.join(found.kinds) or 'nothing'}"]
+    if found.kept:
+        parts.append(f"taken from A100: {', '.join(found.kept)}")
+    for kind in dict.fromkeys(point.kind for point in points if point.kind not in found.kinds):
+        errors = [predict_s(gpu, found.constants, point) / point.time_s - 1 for point in points if point.kind == kind]
+        parts.append(f"{len(errors)} {kind} points that no fit used are predicted {sum(errors) / len(errors):+.0%}")
+    return "; ".join(parts)
 
 
 def _ratios(gpu: Gpu, other: Gpu) -> tuple[float, float, float]:

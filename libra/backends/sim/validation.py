@@ -156,7 +156,9 @@ def _gpustack(table: str, stage: Stage, c: Constants) -> Iterator[Point]:
                     is_development)  # fmt: skip
 
 
-def burst_s(step: StepModel, lengths: tuple[tuple[int, int], ...], api_s: float) -> float:
+def burst_s(
+    step: StepModel, lengths: tuple[tuple[int, int], ...], api_s: float, options: SimOptions = GPUSTACK_OPTIONS
+) -> float:
     """Time until a closed burst of (prompt, answer) lengths is over."""
     clock, num_done = Clock(), 0
 
@@ -164,7 +166,7 @@ def burst_s(step: StepModel, lengths: tuple[tuple[int, int], ...], api_s: float)
         nonlocal num_done
         num_done += 1
 
-    engine = Instance(0, step, GPUSTACK_OPTIONS, clock.now, clock.at, done)
+    engine = Instance(0, step, options, clock.now, clock.at, done)
 
     def submit() -> None:
         for number, (prompt, new) in enumerate(lengths):

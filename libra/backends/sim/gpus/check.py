@@ -1,0 +1,60 @@
+"""Errors on a GPU's own table, kind by kind: as A100, fitted, and each half without the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from libra.backends.sim.constants import Constants, load_constants
+from libra.backends.sim.gpus import fit_of, points_of
+from libra.backends.sim.gpus.fit import fit
+from libra.backends.sim.gpus.points import GpuPoint
+from libra.backends.sim.gpus.predict import predict_s
+from libra.core.hardware import Gpu
+
+
+class KindError(msgspec.Struct, frozen=True):
+    """Mean absolute relative errors over the points of one kind; `bias` keeps the sign, negative where we are too fast.
+
+    `fitted` says whether its points determined constants; otherwise the kind is a check that no fit has seen.
+    """
+
+    kind: str
+    num_points: int
+    fitted: bool
+    with_a100: float
+    mean: float
+    bias: float
+    held_out: float
+    worst: str
+
+
+def check(gpu: Gpu) -> tuple[KindError, ...]:
+    """One row a kind; none for a GPU without a table. About a second."""
+    points, found = points_of(gpu), fit_of(gpu)
+    halves = [fit(gpu, points[start::2]).constants for start in (0, 1)]
+    kinds = dict.fromkeys(point.kind for point in points)
+    return tuple(_kind(gpu, kind, points, found.constants, halves, kind in found.kinds) for kind in kinds)
+
+
+def _kind(
+    gpu: Gpu, kind: str, points: Sequence[GpuPoint], ours: Constants, halves: Sequence[Constants], fitted: bool
+) -> KindError:
+    taken = [(number, point) for number, point in enumerate(points) if point.kind == kind]
+    before = [_error(gpu, load_constants(), point) for _, point in taken]
+    after = [_error(gpu, ours, point) for _, point in taken]
+    unseen = [_error(gpu, halves[1 - number % 2], point) for number, point in taken]
+    worst = max(range(len(taken)), key=lambda index: abs(after[index]))
+    return KindError(
+        kind, len(taken), fitted, _mean_size(before), _mean_size(after), sum(after) / len(after), _mean_size(unseen),
+        f"{taken[worst][1].label} ({after[worst]:+.0%})",
+    )  # fmt: skip
+
+
+def _error(gpu: Gpu, constants: Constants, point: GpuPoint) -> float:
+    return predict_s(gpu, constants, point) / point.time_s - 1.0
+
+
+def _mean_size(errors: Sequence[float]) -> float:
+    return sum(abs(error) for error in errors) / len(errors)
