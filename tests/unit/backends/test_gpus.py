@@ -60,7 +60,7 @@ def grid() -> list[tuple[str, str]]:
     found = [("gemm", f"m={m} n={n} k={n}") for m in (1, 16, 256, 1024, 8192) for n in (512, 4096, 8192)]
     shape = "heads=32 kv_heads=8 head_dim=128"
     found += [("decode_attention", f"batch={b} context_tok={c} {shape}") for b in (1, 64, 512) for c in (128, 8192)]
-    lengths = ((1, 16), (1, 256), (1, 4096), (4, 8192), (1, 16384))
+    lengths = ((1, 16), (1, 128), (1, 4096), (4, 8192), (1, 16384))
     found += [("prefill_attention", f"batch={b} length_tok={n} heads=32 head_dim=128") for b, n in lengths]
     found += [("elementwise", f"num_bytes={2**power}") for power in (10, 20, 24, 28)]
     experts = "hidden=2048 ffn=768 experts=128 experts_per_tok=8"

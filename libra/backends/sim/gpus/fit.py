@@ -26,7 +26,7 @@ beyond, and larger powers overflow."""
 SPARE_POINTS = 1
 """Points beyond the number of constants without which A100's values stay: fewer would fit anything."""
 
-LONG_TOK = 4096
+SHORT_TOK, LONG_TOK = 128, 4096
 """Prefill attention reaches the share of peak that the truth takes for all lengths only from here on (A100: 43 % at
 2,048 tokens, 57 % from 8,192), and long contexts are where it counts. A launch is timed by one short sequence."""
 
@@ -68,7 +68,11 @@ def _with_element(value: float | tuple[float, ...], gpus: int, new: float) -> fl
 PARTS = (
     Part("gemm", ("gemm_overhead_s", "gemm_compute_share", "gemm_memory_share", "gemm_power")),
     Part("decode_attention", ("decode_overhead_s", "decode_per_seq_head_s", "decode_memory_share")),
-    Part("prefill_attention", ("prefill_overhead_s",), only=lambda point: point["batch"] * point["length_tok"] <= 256),
+    Part(
+        "prefill_attention",
+        ("prefill_overhead_s",),
+        only=lambda point: point["batch"] * point["length_tok"] <= SHORT_TOK,
+    ),
     Part("prefill_attention", ("prefill_compute_share",), only=lambda point: point["length_tok"] >= LONG_TOK),
     Part("elementwise", ("elementwise_overhead_s", "elementwise_memory_share")),
     Part("moe", ("moe_overhead_s", "moe_memory_share", "moe_compute_share", "moe_power", "moe_hit_power")),
