@@ -5,10 +5,11 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib import pyplot as plt
 
-from analysis.names import HOMOGENEOUS, MAIN_STUDIES, RATE, STATIC_OPTIMAL, UNIFORM, WORKLOAD_TITLES
+from analysis.names import HOMOGENEOUS, LIBRA, MAIN_STUDIES, RATE, STATIC_OPTIMAL, UNIFORM, WORKLOAD_TITLES
 from analysis.pairs import interval, mean_text, policies_in, ratio, select, text
 from analysis.style import WIDTH_IN, Plot, marks_legend, paper_marker, seed_bars
 from paper_figures.sources import SYSTEM_ORDER, Sources, titled
+from paper_figures.worlds import holds
 
 PAPER: dict[tuple[str, str], str] = {
     ("search-r1", "libra"): "search-libra",
@@ -56,6 +57,7 @@ def build(sources: Sources) -> Plot:
     figure.tight_layout()
     marks_legend(figure)
     notes = ("From the short study `demo`; `libra run end_to_end` runs the whole comparison.",) * (study == "demo")
+    notes += holds(sources, LIBRA, UNIFORM) + holds(sources, LIBRA, HOMOGENEOUS)
     return Plot("throughput", title, CAPTION, figure, _ratios(sources, table, workloads), notes)
 
 

@@ -193,4 +193,6 @@ def parse_options(table: type[Options], values: Mapping[str, Any], where: str) -
         key = ".".join(str(part) for part in first["loc"])
         if first["type"] == "missing":
             raise ConfigError(f"key {key!r} is missing", where=where, mend="add it") from None
-        raise ConfigError(f"option {key!r}: {first['msg']}", where=where, value=first.get("input")) from None
+        raise ConfigError(
+            f"option {key!r}: {first['msg'].removeprefix('Value error, ')}", where=where, value=first.get("input")
+        ) from None

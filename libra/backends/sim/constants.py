@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+FOLDS_FILE = Path(__file__).parent / "folds.toml"
+
 
 class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of the file. `kind` says how the value is known."""
@@ -102,3 +104,9 @@ def provenance() -> dict[str, Constant]:
 def load_constants() -> Constants:
     """The file's values; a name too many or too few there is an error."""
     return msgspec.convert({name: entry.value for name, entry in provenance().items()}, Constants)
+
+
+@functools.cache
+def folds() -> dict[str, dict[str, dict[str, float]]]:
+    """Stage -> held-out group -> the constants fitted without it, as `python -m libra.backends.sim.fit` stored them."""
+    return tomllib.loads(FOLDS_FILE.read_text(encoding="utf-8"))

@@ -7,16 +7,13 @@ uncertainty study read; constants.toml is edited by hand from what it prints.
 
 from __future__ import annotations
 
-import functools
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from libra.backends.sim.constants import Constants, load_constants
+from libra.backends.sim.constants import FOLDS_FILE, Constants, folds, load_constants
 from libra.backends.sim.measured import Stage
 from libra.backends.sim.validation import Point, points
 
@@ -43,7 +40,6 @@ ROW_SIGMA = 0.06
 """Expected relative error of a row; rows far beyond it count less (soft L1)."""
 KERNEL_SIGMA = 0.05
 """Expected relative error of a mean over kernels, as part of a whole engine step."""
-FOLDS_FILE = Path(__file__).parent / "folds.toml"
 
 
 def fit(stage: Stage, without: str = "") -> Constants:
@@ -86,12 +82,6 @@ def _kernel_errors(constants: Constants) -> list[float]:
 def groups(stage: Stage) -> list[str]:
     """What is held out together: a run series, or a model size of a training table."""
     return list(dict.fromkeys(point.group for point in points(stage=stage)))
-
-
-@functools.cache
-def folds() -> dict[str, dict[str, dict[str, float]]]:
-    """Stage -> held-out group -> the constants fitted without it, as stored."""
-    return tomllib.loads(FOLDS_FILE.read_text(encoding="utf-8"))
 
 
 def held_out(stage: Stage) -> list[Point]:

@@ -27,6 +27,7 @@ class Request:
         "cached_tok",
         "context_tok",
         "done_tok",
+        "eligible_at",
         "finish_at",
         "num_preemptions",
         "prefilled_tok",
@@ -40,7 +41,7 @@ class Request:
     def __init__(self, trajectory: int, prompt: Prompt, context_tok: int, generate_tok: int) -> None:
         self.trajectory, self.prompt = trajectory, prompt
         self.context_tok, self.remaining_tok = context_tok, generate_tok
-        self.done_tok = self.finish_at = self.admitted = 0
+        self.done_tok = self.finish_at = self.admitted = self.eligible_at = 0
         self.cached_tok = self.prefilled_tok = self.num_preemptions = 0
         self.arrived_s = self.queue_s = 0.0
         self.started = False
@@ -86,6 +87,8 @@ class Instance:
         self._segment_steps, self._segment_start_s = 0, 0.0
         self._boundary_s, self._epoch = math.inf, 0
         self._paused_until_s, self._recompute_asked = 0.0, False
+        self._at_rest = True
+        """No step is scheduled ahead: the engine was idle or paused."""
         self.busy_s = 0.0
         self.num_arriving = 0
         """Turns whose KV is being transferred here."""
@@ -104,10 +107,12 @@ class Instance:
         check_fits(self.id, self.model, request)
         request.arrived_s = self._now()
         self.waiting.append(request)
+        if not self._at_rest:
+            request.eligible_at = self._next_step() + self.options.async_lag_steps
         if self._boundary_s == math.inf:
             self._set_boundary(max(self._now(), self._paused_until_s))
         else:
-            self._cut_segment()
+            self._cut_segment(request.eligible_at)
 
     def update_weights(self, until_s: float, *, recompute: bool) -> None:
         """Stop at the next step boundary until `until_s`. Prefixes are dropped, turns in flight re-prefill if asked."""
@@ -115,7 +120,7 @@ class Instance:
         self.cache.reset()
         self._recompute_asked = recompute
         if self._boundary_s < math.inf:
-            self._cut_segment()
+            self._cut_segment(self._next_step())
 
     # -- time ------------------------------------------------------------------------------------------------------
 
@@ -125,13 +130,18 @@ class Instance:
         self._boundary_s = t_s
         self._schedule(t_s, lambda: self._boundary(epoch))
 
-    def _cut_segment(self) -> None:
-        """End a pure-decode segment at the first step boundary at or after now."""
+    def _next_step(self) -> int:
+        """Number of the first step boundary at or after now."""
         if self._segment_steps > 1:
-            steps = self._steps_until(self._now() - self._segment_start_s)
-            if steps < self._segment_steps:
-                self._segment_steps = steps
-                self._set_boundary(self._segment_start_s + self._decode_s(steps))
+            return self._steps + self._steps_until(self._now() - self._segment_start_s)
+        return self._steps + self._segment_steps
+
+    def _cut_segment(self, at_step: int) -> None:
+        """End a pure-decode segment at a step boundary, if it is longer."""
+        steps = at_step - self._steps
+        if self._segment_steps > max(1, steps):
+            self._segment_steps = steps
+            self._set_boundary(self._segment_start_s + self._decode_s(steps))
 
     def _decode_s(self, steps: int) -> float:
         num, model = len(self._running), self.model
@@ -161,6 +171,7 @@ class Instance:
         if self._recompute_asked:
             self._recompute_asked = False
             self._recompute_in_flight()
+        self._at_rest = self._at_rest or not self._has_work or now < self._paused_until_s
         if self._boundary_s < math.inf or not self._has_work:
             return
         if now < self._paused_until_s:
@@ -178,10 +189,12 @@ class Instance:
         else:
             num = len(self._running)
             steps = min(self._running[0][0] - self._steps, max(1, self.cache.room_tok // num))
+            if self.waiting and self.waiting[0].eligible_at > self._steps:
+                steps = min(steps, self.waiting[0].eligible_at - self._steps)
             self._begin(now, steps, self._decode_s(steps))
 
     def _begin(self, now: float, steps: int, duration_s: float) -> None:
-        self._segment_start_s, self._segment_steps = now, steps
+        self._segment_start_s, self._segment_steps, self._at_rest = now, steps, False
         self._set_boundary(now + duration_s)
 
     def _begin_mixed(self, now: float) -> None:
@@ -240,9 +253,13 @@ class Instance:
         request.remaining_tok = left
 
     def _admit(self) -> None:
-        """First come, first served: a turn enters when its whole context and one new token fit."""
+        """First come, first served: a turn enters when its whole context and one new token fit. The step after this
+        boundary was scheduled while the last one ran, unless nothing was there to schedule."""
+        is_free = self._at_rest or not (self._running or self.prefilling)
         while self.waiting and len(self._running) + len(self.prefilling) < self.options.max_num_seqs:
             request = self.waiting[0]
+            if not is_free and request.eligible_at > self._steps:
+                return
             hit = self.cache.open(request.trajectory, request.prompt, request.context_tok)
             if hit is None:
                 return
@@ -267,7 +284,7 @@ class Instance:
 
     def _requeue(self, request: Request, *, reusable: bool) -> None:
         self.cache.close(request.trajectory, request.prompt, request.own_tok, reusable=reusable)
-        request.arrived_s, request.started, request.done_tok = self._now(), False, 0
+        request.arrived_s, request.started, request.done_tok, request.eligible_at = self._now(), False, 0, 0
         self.waiting.appendleft(request)
 
     def _recompute_in_flight(self) -> None:

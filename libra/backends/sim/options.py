@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Container, Iterable
 from typing import Literal
 
-from pydantic import Field
+import msgspec
+from pydantic import Field, ValidationInfo, field_validator
 
+from libra.backends.sim.constants import Constants, folds, load_constants
+from libra.core.errors import nearest_match
 from libra.core.registry import Options
 
 
@@ -16,6 +21,9 @@ class SimOptions(Options):
     """Sequences that an instance decodes at once."""
     max_batched_tok: int = Field(default=8192, ge=16)
     """Token budget of one engine step, decode and prefill chunks together."""
+    async_lag_steps: int = Field(default=1, ge=0, le=1)
+    """Steps by which a turn that reaches a busy engine starts later because the next step is scheduled already (vLLM's
+    asynchronous scheduling); 0: the scheduler waits for each step's end."""
     block_tok: int = Field(default=16, ge=1)
     """Tokens of a KV block; prefix hits are whole blocks."""
     kv_transfer: bool = True
@@ -24,7 +32,62 @@ class SimOptions(Options):
     """KV of turns in flight at a weight update: dropped and re-prefilled (AReaL), or kept."""
     profile_groups: int = Field(default=16, ge=1)
     """Groups of the profiling run that planners see at the start."""
+    serving_fold: str = ""
+    """Serving constants fitted without this group of measured rows (`libra validate`); empty: all rows."""
+    training_fold: str = ""
+    """Training constants fitted without this group; empty: all rows."""
+    replace: str = ""
+    """Constants of the timing truth to replace, e.g. `train_fixed_s=18;backward_compute_share=0.258`."""
     engine: Literal["fast", "stepwise"] = "fast"
     """Closed forms between events, or one event a step: the oracle of the former, hundreds of times slower."""
     check: bool = False
     """Verify KV, token and time invariants while running."""
+
+    @field_validator("serving_fold", "training_fold")
+    @classmethod
+    def _is_a_fold(cls, value: str, info: ValidationInfo) -> str:
+        known = list(folds()[str(info.field_name).removesuffix("_fold")])
+        if value and value not in known:
+            raise ValueError(f"no such group of measured rows{_meant(value, known)}; allowed: {', '.join(known)}")
+        return value
+
+    @field_validator("replace")
+    @classmethod
+    def _are_constants(cls, value: str) -> str:
+        _replaced(value)
+        return value
+
+    def constants(self, own: Constants | None = None, fitted: Container[str] = ()) -> Constants:
+        """The timing truth's constants in the world that these options describe.
+
+        `own` are the GPU's; those `fitted` to its own table are no matter of the folds, which are A100's.
+        """
+        folded = folds()["serving"].get(self.serving_fold, {}) | folds()["training"].get(self.training_fold, {})
+        changed = {name: value for name, value in folded.items() if name not in fitted}
+        return msgspec.structs.replace(own or load_constants(), **changed | _replaced(self.replace))
+
+
+def _replaced(text: str) -> dict[str, float]:
+    """Names and values; ValueError for a name that is no single constant, or a value that is no positive number."""
+    shipped = {
+        name: value for name, value in msgspec.structs.asdict(load_constants()).items() if isinstance(value, float)
+    }
+    changed: dict[str, float] = {}
+    for part in filter(None, text.split(";")):
+        name, _, number = (piece.strip() for piece in part.partition("="))
+        if name not in shipped:
+            raise ValueError(f"no constant {name!r}{_meant(name, shipped)}; they stand in constants.toml")
+        try:
+            changed[name] = float(number)
+        except ValueError:
+            changed[name] = math.nan
+        if not 0.0 < changed[name] < math.inf:
+            raise ValueError(
+                f"{name} is {number or 'missing'}; allowed: a positive number, as in `{name}={shipped[name]:g}`"
+            )
+    return changed
+
+
+def _meant(value: str, known: Iterable[str]) -> str:
+    near = nearest_match(value, known)
+    return f", meant {near!r}?" if near else ""

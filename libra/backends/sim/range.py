@@ -1,6 +1,6 @@
-"""Where a run leaves what was measured: one warning each, with the nearest measured point and the extrapolation.
+"""Where a run leaves the calibrated range: one warning each, with the nearest measured point and the extrapolation.
 
-All limits are read off the measured tables, so a new row there moves them.
+All limits are read off the tables that calibrate, so a new row there moves them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from libra.backends.sim.gpus import fit_of, points_of, table_of
-from libra.backends.sim.gpus.predict import predict_s
+from libra.backends.sim.blind import BLIND
+from libra.backends.sim.gpus import fit_of, table_of
+from libra.backends.sim.gpus.check import whole_runs
 from libra.backends.sim.measured import Stage, measured_model, rows, sources
 from libra.backends.sim.validation import A100, A800
 from libra.core.hardware import Cluster, Gpu, Model
 from libra.core.plan import Plan, TrainLayout
 
-MEASURED_GPUS = (A100.gpu, A800.gpu)
+DATA_SHEETS = (A100.gpu, A800.gpu)
+"""GPUs whose tables calibrate the truth."""
+CALIBRATED_GPUS = tuple(gpu.name for gpu in DATA_SHEETS)
 
 DEGREES = {"tp": "tensor", "pp": "pipeline", "vpp": "interleaved pipeline", "cp": "context", "ep": "expert"}
 """Columns of the training tables, as `TrainLayout` names them; a table without one ran without that parallelism."""
@@ -49,11 +52,11 @@ def outside(cluster: Cluster, model: Model, plans: Iterable[Plan], max_context_t
 
 @functools.cache
 def runs() -> Sequence[Run]:
-    """Every serving and training row."""
+    """Every row that calibrates; the blind tests only judge."""
     return tuple(
         _run(table, source.stage, row)
         for table, source in sources().items()
-        if source.stage != "operator"
+        if source.stage in ("serving", "training")
         for row in rows(table)
     )
 
@@ -83,26 +86,34 @@ def _gpu(gpu: Gpu) -> Iterator[str]:
     if table is not None:
         yield f"GPU {gpu.name}: {_own_table(gpu, table.name)}"
         return
-    if gpu.name in {each.name for each in MEASURED_GPUS}:
+    if gpu.name in CALIBRATED_GPUS:
         return
-    near = min(MEASURED_GPUS, key=lambda other: sum(math.log(ratio) ** 2 for ratio in _ratios(gpu, other)))
+    near = min(DATA_SHEETS, key=lambda other: sum(math.log(ratio) ** 2 for ratio in _ratios(gpu, other)))
     peak, memory, link = (f"x{ratio:.3g}" for ratio in _ratios(gpu, near))
     yield (
-        f"GPU {gpu.name}: not measured; nearest measured {near.name}; peak {peak}, memory bandwidth {memory}, "
-        f"link {link} extrapolated with A100's efficiencies"
+        f"GPU {gpu.name}: not calibrated; nearest calibrated {near.name}; peak {peak}, memory bandwidth {memory}, "
+        f"link {link} extrapolated with A100's efficiencies{''.join(f'; {text}' for text in _blind(gpu))}"
     )
 
 
 def _own_table(gpu: Gpu, name: str) -> str:
-    """What the GPU's own table determines, what it does not, and how far its end-to-end points are met."""
-    found, points = fit_of(gpu), points_of(gpu)
+    """What the GPU's own table determines and what it does not, and how far whole runs on it are met."""
+    found = fit_of(gpu)
     parts = [f"measured in {name}: {', '.join(found.kinds) or 'nothing'}"]
     if found.kept:
         parts.append(f"taken from A100: {', '.join(found.kept)}")
-    for kind in dict.fromkeys(point.kind for point in points if point.kind not in found.kinds):
-        errors = [predict_s(gpu, found.constants, point) / point.time_s - 1 for point in points if point.kind == kind]
-        parts.append(f"{len(errors)} {kind} points that no fit used are predicted {sum(errors) / len(errors):+.0%}")
-    return "; ".join(parts)
+    return "; ".join([*parts, *_blind(gpu)])
+
+
+@functools.cache
+def _blind(gpu: Gpu) -> tuple[str, ...]:
+    """Mean errors in the blind tests that ran on a GPU of this name, with the constants that its runs have."""
+    found = ((table, list(whole_runs(gpu, table, fit_of(gpu).constants).values())) for table in BLIND)
+    return tuple(
+        f"{len(errors)} runs of {table} are predicted {sum(errors) / len(errors):+.0%} on average"
+        for table, errors in found
+        if errors
+    )
 
 
 def _ratios(gpu: Gpu, other: Gpu) -> tuple[float, float, float]:
@@ -123,14 +134,14 @@ def _size(model: Model) -> Iterator[str]:
             if beyond(ratio := model.num_params / run.num_params)
         ]
         if parts:
-            yield f"model {model.name} ({_billions(model.num_params)}): {what} measured is {'; '.join(parts)}"
+            yield f"model {model.name} ({_billions(model.num_params)}): {what} calibrated is {'; '.join(parts)}"
 
 
 def _experts(model: Model) -> Iterator[str]:
     if model.is_moe:
         yield (
-            f"model {model.name}: no mixture of experts was measured in serving or in training; nearest is a "
-            f"kernel alone: {sources()['moe'].what}"
+            f"model {model.name}: no mixture of experts is among the calibrated runs; nearest is a kernel "
+            f"alone: {sources()['moe'].what}"
         )
 
 
@@ -143,7 +154,7 @@ def _context(context_tok: int) -> Iterator[str]:
         if context_tok > run.context_tok
     ]
     if parts:
-        yield f"context {context_tok:,} tokens: longest measured {'; '.join(parts)}"
+        yield f"context {context_tok:,} tokens: longest calibrated {'; '.join(parts)}"
 
 
 def _rollout(plan: Plan) -> Iterator[str]:
@@ -151,8 +162,8 @@ def _rollout(plan: Plan) -> Iterator[str]:
     most = widest.degrees["tp"]
     for tp in sorted({engine.tp for engine in plan.instances if engine.tp > most}):
         yield (
-            f"TP-{tp} rollout: end-to-end serving measured up to TP-{most} ({widest.table}), all-reduce kernels up to "
-            f"{max(int(row['gpus']) for row in rows('engine_all_reduce'))} GPUs (engine_all_reduce)"
+            f"TP-{tp} rollout: end-to-end serving calibrated up to TP-{most} ({widest.table}), all-reduce kernels up "
+            f"to {max(int(row['gpus']) for row in rows('engine_all_reduce'))} GPUs (engine_all_reduce)"
         )
 
 
@@ -163,17 +174,17 @@ def _training(plan: Plan) -> Iterator[str]:
         most, letters = widest.degrees[name], name.upper()
         if degree > most == 1:
             near = _nearest(layout, measured)
-            yield f"{letters}-{degree} training: no measured training run uses {words} parallelism; nearest {near}"
+            yield f"{letters}-{degree} training: no calibrated training run uses {words} parallelism; nearest {near}"
         elif degree > most:
             yield (
-                f"{letters}-{degree} training: measured up to {letters}-{most} ({widest.table}), "
+                f"{letters}-{degree} training: calibrated up to {letters}-{most} ({widest.table}), "
                 f"{_factor(degree / most)} extrapolated"
             )
     most_gpus = max(measured, key=lambda run: run.gpus)
     num_gpus = layout.num_gpus + len(plan.hybrid_replicas) * layout.replica_gpus
     if num_gpus > most_gpus.gpus:
         yield (
-            f"training on {num_gpus} GPUs: measured up to {most_gpus.gpus} ({most_gpus.table}), "
+            f"training on {num_gpus} GPUs: calibrated up to {most_gpus.gpus} ({most_gpus.table}), "
             f"{_factor(num_gpus / most_gpus.gpus)} extrapolated"
         )
 

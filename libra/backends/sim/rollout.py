@@ -10,6 +10,7 @@ from typing import Literal
 from libra.backends.sim.clock import Clock
 from libra.backends.sim.fleet import Fleet
 from libra.backends.sim.instance import Instance, Request
+from libra.backends.sim.links import End, Links
 from libra.backends.sim.truth import Truth
 from libra.core.commands import Place
 from libra.core.errors import PolicyError
@@ -63,6 +64,7 @@ class Rollout:
     kv_transfer: bool
     uses_oracle: bool
     version: int = 0
+    links: Links = field(default_factory=Links)
     live: dict[int, Live] = field(default_factory=dict)
     num_started: int = 0
     num_ended: int = 0
@@ -148,7 +150,8 @@ class Rollout:
             self._submit(live, engine)
 
     def _migrate(self, live: Live, command: Place) -> tuple[How, int, float]:
-        """Move a context between engines by the cheaper way. Returns how, the tokens moved and the transfer time."""
+        """Move a context between engines by the cheaper way. Returns how, the tokens moved and when they are there,
+        in seconds from now: transfers that share a link follow one another."""
         source = self.fleet.instances.get(live.instance)
         target = self.fleet.instances[command.instance]
         resident = source is not None and source.cache.cached_tok(live.id) > 0
@@ -159,12 +162,21 @@ class Rollout:
         delay_s = 0.0
         if source is not None:
             if resident and self.kv_transfer and command.kv != "recompute":
-                same_node = self.fleet.node_of.get(source.id) == self.fleet.node_of.get(target.id)
+                ends, same_node = self._ends(source, target)
                 transfer_s = self.truth.kv_transfer_s(moved_tok, same_node=same_node)
+                transfer_s += self.links.wait_s(ends, self.clock.now_s)
                 if command.kv == "transfer" or transfer_s < target.model.prefill_s(moved_tok):
                     how, delay_s = "transfer", transfer_s
+                    self.links.occupy(ends, self.clock.now_s + delay_s)
             source.cache.forget(live.id)
         return how, moved_tok, delay_s
+
+    def _ends(self, source: Instance, target: Instance) -> tuple[tuple[End, End], bool]:
+        """What a transfer occupies, and whether it stays in a node."""
+        nodes = self.fleet.node_of.get(source.id, -1), self.fleet.node_of.get(target.id, -1)
+        if nodes[0] == nodes[1]:
+            return (("engine out", source.id), ("engine in", target.id)), True
+        return (("node out", nodes[0]), ("node in", nodes[1])), False
 
     @staticmethod
     def _last_payload(live: Live) -> int:

@@ -35,11 +35,12 @@ class StepwiseInstance:
         self.waiting: deque[Request] = deque()
         self.prefilling: deque[Request] = deque()
         self.running: list[Request] = []
-        self._num_admitted = 0
+        self._num_admitted = self._steps = 0
         self._step_start_s = math.nan
         """Start of the step that runs; NaN between steps."""
         self._boundary_is_set = False
         self._paused_until_s, self._recompute_asked = 0.0, False
+        self._at_rest = True
         self.busy_s = 0.0
         self.num_arriving = 0
 
@@ -55,6 +56,9 @@ class StepwiseInstance:
         check_fits(self.id, self.model, request)
         request.arrived_s = self._now()
         self.waiting.append(request)
+        if not self._at_rest:
+            is_stepping = not math.isnan(self._step_start_s)
+            request.eligible_at = self._steps + is_stepping + self.options.async_lag_steps
         if not self._boundary_is_set:
             self._set_boundary(max(self._now(), self._paused_until_s))
 
@@ -76,9 +80,12 @@ class StepwiseInstance:
         if self._recompute_asked:
             self._recompute_asked = False
             self._recompute_in_flight()
+        is_paused = self._now() < self._paused_until_s
+        if is_paused or not self._has_work:
+            self._at_rest = True
         if self._boundary_is_set or not self._has_work:
             return
-        if self._now() < self._paused_until_s:
+        if is_paused:
             self._set_boundary(self._paused_until_s)
         else:
             self._start_step()
@@ -92,12 +99,15 @@ class StepwiseInstance:
             seconds = self.model.mixed_s(chunk_tok, area, len(self.running), kv_tok)
         else:
             seconds = self.model.decode_s(len(self.running), kv_tok)
-        self._step_start_s = self._now()
+        self._step_start_s, self._at_rest = self._now(), False
         self._set_boundary(self._now() + seconds)
 
     def _admit(self) -> None:
+        is_free = self._at_rest or not (self.running or self.prefilling)
         while self.waiting and len(self.running) + len(self.prefilling) < self.options.max_num_seqs:
             request = self.waiting[0]
+            if not is_free and request.eligible_at > self._steps:
+                return
             hit = self.cache.open(request.trajectory, request.prompt, request.context_tok)
             if hit is None:
                 return
@@ -131,6 +141,7 @@ class StepwiseInstance:
 
     def _end_step(self) -> None:
         """Every running turn has one token more; whole prompts give their first."""
+        self._steps += 1
         self.cache.take(len(self.running))
         for request in self.running:
             request.context_tok += 1
@@ -149,7 +160,7 @@ class StepwiseInstance:
 
     def _requeue(self, request: Request, *, reusable: bool) -> None:
         self.cache.close(request.trajectory, request.prompt, request.own_tok, reusable=reusable)
-        request.arrived_s, request.started, request.done_tok = self._now(), False, 0
+        request.arrived_s, request.started, request.done_tok, request.eligible_at = self._now(), False, 0, 0
         self.waiting.appendleft(request)
 
     def _recompute_in_flight(self) -> None:

@@ -6,6 +6,7 @@ Serving and training rows are predicted end to end by the code that simulates: `
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -69,7 +70,7 @@ def points(constants: Constants | None = None, stage: Stage | None = None) -> li
     return [
         point
         for table, source in sources().items()
-        if stage in (None, source.stage)
+        if source.stage != "blind" and stage in (None, source.stage)
         for point in PREDICTORS[table](table, source.stage, chosen)
     ]
 
@@ -150,34 +151,42 @@ def _gpustack(table: str, stage: Stage, c: Constants) -> Iterator[Point]:
     (mean time to first token of 128-token prompts)."""
     for row in rows(table):
         model, case = row["model"], row["case"]
-        seconds = burst_s(StepModel(A100, measured_model(model), 1, c), _lengths(row), c.api_s_per_request)
+        seconds = burst_s(StepModel(A100, measured_model(model), 1, c), request_lengths(row), c.api_s_per_request)
         is_development = case in ("sharegpt", "random-128")
         yield Point(table, stage, f"{model}, {case}", f"{table} {model}", float(row["duration_s"]), seconds,
                     is_development)  # fmt: skip
 
 
 def burst_s(
-    step: StepModel, lengths: tuple[tuple[int, int], ...], api_s: float, options: SimOptions = GPUSTACK_OPTIONS
+    step: StepModel,
+    lengths: tuple[tuple[int, int], ...],
+    api_s: float,
+    options: SimOptions = GPUSTACK_OPTIONS,
+    concurrency: int = 0,
 ) -> float:
-    """Time until a closed burst of (prompt, answer) lengths is over."""
-    clock, num_done = Clock(), 0
+    """Time until requests of (prompt, answer) lengths are over: all sent at once, or `concurrency` at a time."""
+    clock, todo, num_done = Clock(), deque(enumerate(lengths)), 0
 
     def done(engine: Instance, request: Request) -> None:
         nonlocal num_done
         num_done += 1
+        if concurrency and todo:
+            clock.at(clock.now_s + api_s, submit)
 
     engine = Instance(0, step, options, clock.now, clock.at, done)
 
     def submit() -> None:
-        for number, (prompt, new) in enumerate(lengths):
-            engine.submit(Request(number, (f"p{number}", prompt), prompt, new))
+        number, (prompt, new) = todo.popleft()
+        engine.submit(Request(number, (f"p{number}", prompt), prompt, new))
 
-    clock.at(api_s * len(lengths), submit)
+    for number in range(concurrency or len(lengths)):
+        clock.at(api_s * (number + 1 if concurrency else len(lengths)), submit)
     clock.run(lambda: num_done == len(lengths))
     return clock.now_s
 
 
-def _lengths(row: dict[str, str]) -> tuple[tuple[int, int], ...]:
+def request_lengths(row: dict[str, str]) -> tuple[tuple[int, int], ...]:
+    """(prompt, answer) tokens of each request of a benchmark's row."""
     num = int(row["num_requests"])
     total = int(row["total_prompt_tok"]), int(row["total_generated_tok"])
     if row["prompt_tok"]:
@@ -211,18 +220,18 @@ def _llm_foundry(table: str, stage: Stage, c: Constants) -> Iterator[Point]:
         model = measured_model(f"mpt-{row['model']}")
         measured_s = num_seqs * length / gpus / float(row["tok_per_s_gpu"])
         seconds = _step_s(A100, model, constants, layout, [length] * num_seqs)
-        seconds += int(row["accumulation"]) * _fully_sharded_s(model, gpus, constants)
+        seconds += int(row["accumulation"]) * fully_sharded_s(A100, model, gpus, constants)
         yield Point(table, stage, f"{row['model']}, {gpus} GPUs, {num_seqs} x {length}", f"{table} {row['model']}",
                     measured_s, seconds, gpus > A100.gpus_per_node)  # fmt: skip
 
 
-def _fully_sharded_s(model: Model, gpus: int, c: Constants) -> float:
+def fully_sharded_s(cluster: Cluster, model: Model, gpus: int, c: Constants) -> float:
     """Exposed part of FSDP's traffic in a micro-batch: weights gathered forward and backward, gradients scattered.
 
     Added when the rows of several nodes erred, so those are development rows.
     """
     wire_bytes = 3.0 * model.weight_bytes * (gpus - 1) / gpus
-    return c.gradient_exposed_share * wire_bytes / Network(A100, c).rank_bytes_per_s(gpus, 1)
+    return c.gradient_exposed_share * wire_bytes / Network(cluster, c).rank_bytes_per_s(gpus, 1)
 
 
 def _megatron(table: str, stage: Stage, c: Constants) -> Iterator[Point]:

@@ -7,12 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libra.backends.sim.constants import Constants, load_constants
+from libra.backends.sim.constants import Constants, folds, load_constants
 from libra.backends.sim.gpus import constants_of, fit_of, points_of, provenance_of
 from libra.backends.sim.gpus.check import check
 from libra.backends.sim.gpus.fit import PARTS, fit
 from libra.backends.sim.gpus.points import SIZES, GpuPoint, parse_point, read_points, write_row
 from libra.backends.sim.gpus.predict import PREDICTORS, predict_s
+from libra.backends.sim.options import SimOptions
 from libra.backends.sim.range import outside
 from libra.clusters import load_cluster
 from libra.core.errors import ConfigError
@@ -113,10 +114,6 @@ def test_the_table_of_eight_is_met_on_the_gpus_own_link() -> None:
 
 def test_every_kind_can_be_predicted() -> None:
     assert set(PREDICTORS) == set(SIZES)
-    point = parse_point(
-        "burst,model=qwen3-8b tp=1 requests=4 prompt_tok=64 answer_tok=8 max_num_seqs=2 max_batched_tok=64,1,x", "here"
-    )
-    assert predict_s(H100, A100, point) > 4 * A100.api_s_per_request
 
 
 # -- the H100 that ships -----------------------------------------------------------------------------------------------
@@ -124,12 +121,12 @@ def test_every_kind_can_be_predicted() -> None:
 
 def test_the_h100_is_nearer_to_its_table_than_an_a100() -> None:
     errors = {each.kind: each for each in check(H100)}
-    assert sum(each.num_points for each in errors.values()) == 299
+    assert sum(each.num_points for each in errors.values() if each.fitted) == 291
     for kind, each in errors.items():
         if each.fitted:
             assert each.mean < 0.83 * each.with_a100, kind
             assert each.held_out < 0.9 * each.with_a100, kind
-    assert not errors["burst"].fitted and -0.45 < errors["burst"].bias < -0.3
+    assert {kind for kind, each in errors.items() if not each.fitted} == {"gpustack_blind", "prime_rl"}
 
 
 def test_its_constants_say_where_they_come_from() -> None:
@@ -146,8 +143,16 @@ def test_its_runs_say_what_is_taken_from_a100() -> None:
         "GPU H100-SXM5-80GB: measured in H100-SXM5-80GB.csv: gemm, decode_attention, prefill_attention, moe, "
         "engine_all_reduce, nccl_all_reduce; taken from A100: elementwise_overhead_s, elementwise_memory_share, "
         "step_overhead_s, step_per_seq_s, train_gemm_factor, train_elementwise_factor, backward_compute_share, "
-        "mixed_step_penalty; 8 burst points that no fit used are predicted -3"
+        "mixed_step_penalty; 20 runs of gpustack_blind are predicted -"
     )
+
+
+def test_the_worlds_of_the_folds_leave_a_fitted_gpu_alone() -> None:
+    own, world = fit_of(H100), SimOptions(serving_fold="qwen_speed", replace="gemm_power=2")
+    constants = world.constants(own.constants, own.origins)
+    assert constants.gemm_memory_share == own.constants.gemm_memory_share
+    assert constants.mixed_step_penalty == folds()["serving"]["qwen_speed"]["mixed_step_penalty"]
+    assert constants.gemm_power == 2.0
 
 
 # -- tables of one's own -----------------------------------------------------------------------------------------------

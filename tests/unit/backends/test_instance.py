@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from libra.backends.sim.clock import Clock
 from libra.backends.sim.instance import Instance, Request
 from libra.backends.sim.options import SimOptions
+from libra.backends.sim.stepwise import StepwiseInstance
 from libra.core.errors import CapacityError
 
 
@@ -23,6 +24,9 @@ class LinearSteps:
 
     def alpha(self, num_seqs: int) -> float:
         return 0.010 + 0.001 * num_seqs
+
+    def decode_s(self, num_seqs: int, kv_tok: int) -> float:
+        return self.alpha(num_seqs) + self.beta * kv_tok
 
     def mixed_s(self, prefill_tok: int, prefill_area: float, num_seqs: int, kv_tok: int) -> float:
         return self.alpha(num_seqs) + 3 * self.beta * kv_tok + 1e-4 * prefill_tok + 1e-9 * prefill_area
@@ -48,17 +52,22 @@ def fast(turns: list[Turn], options: SimOptions, capacity_tok: int = 10**9) -> t
 def slow(turns: list[Turn], options: SimOptions) -> dict[int, float]:
     """One engine step at a time, no shortcut: decode tokens first, then FIFO prefill chunks in the token budget."""
     model, now, ends = LinearSteps(), 0.0, {}
+    scheduled_s = 0.0  # when the step that comes next was scheduled: with a lag, at the start of the one before
     todo = sorted((arrival, number) for number, (arrival, _, _) in enumerate(turns))
     waiting, prefilling, running = [], [], []
     while len(ends) < len(turns):
         while todo and todo[0][0] <= now:
             number = todo.pop(0)[1]
             waiting.append([number, turns[number][1], 0, turns[number][2]])
+        is_free = not (prefilling or running) or not options.async_lag_steps
         while waiting and len(prefilling) + len(running) < options.max_num_seqs:
+            if not is_free and turns[waiting[0][0]][0] > scheduled_s:
+                break
             prefilling.append(waiting.pop(0))
         if not prefilling and not running:
             now = todo[0][0]
             continue
+        scheduled_s = now
         kv_tok = sum(context for _, context, _, _ in running)
         if prefilling:
             budget, chunk_tok, area = options.max_batched_tok - len(running), 0, 0.0
@@ -91,13 +100,36 @@ def test_one_turn_takes_its_prefill_step_and_its_decode_steps() -> None:
     assert ends[0] == pytest.approx(prefill_s + decode_s, rel=1e-12)
 
 
+@pytest.mark.parametrize("engine", [Instance, StepwiseInstance])
+def test_a_turn_that_reaches_a_busy_engine_misses_the_step_that_is_scheduled(engine: type) -> None:
+    """Turn 0 decodes 11 ms a step; turn 1 arrives in the middle of a step and waits for its end, or one step more."""
+
+    def queue_s(lag_steps: int, first_tok: int) -> float:
+        clock, done = Clock(), []
+        options = SimOptions(async_lag_steps=lag_steps)
+        one = engine(0, LinearSteps(), options, clock.now, clock.at, lambda _, request: done.append(request))
+        one.submit(Request(0, ("a", 1), 1, first_tok))
+        late = Request(1, ("b", 10), 10, 2)
+        clock.at(0.0956, lambda: one.submit(late))
+        clock.run(lambda: late in done)
+        return late.queue_s
+
+    assert 0.0 < queue_s(0, 90) < 0.011
+    assert queue_s(1, 90) - queue_s(0, 90) == pytest.approx(0.011, rel=1e-2)
+    assert queue_s(1, 3) == 0.0, "an idle engine starts at once"
+
+
 turn = st.tuples(st.floats(0.0, 3.0, width=32), st.integers(1, 900), st.integers(1, 120))
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(turn, min_size=1, max_size=12), st.integers(1, 6), st.integers(64, 600))
-def test_closed_form_equals_token_by_token(turns: list[Turn], max_num_seqs: int, max_batched_tok: int) -> None:
-    options = SimOptions(max_num_seqs=max_num_seqs, max_batched_tok=max_batched_tok, check=True)
+@given(st.lists(turn, min_size=1, max_size=12), st.integers(1, 6), st.integers(64, 600), st.integers(0, 1))
+def test_closed_form_equals_token_by_token(
+    turns: list[Turn], max_num_seqs: int, max_batched_tok: int, lag_steps: int
+) -> None:
+    options = SimOptions(
+        max_num_seqs=max_num_seqs, max_batched_tok=max_batched_tok, async_lag_steps=lag_steps, check=True
+    )
     ends, _ = fast(turns, options)
     expected = slow(turns, options)
     assert ends == pytest.approx(expected, rel=1e-9)

@@ -28,33 +28,33 @@ def test_calibrated_runs_give_no_warning(name: str) -> None:
 
 def test_an_unmeasured_gpu_is_compared_with_the_nearest_data_sheet() -> None:
     assert outside(H20, QWEN_14B, [], 40_960) == (
-        "GPU H20-SXM5-96GB: not measured; nearest measured A100-SXM4-80GB; peak x0.474, memory bandwidth x1.96, "
+        "GPU H20-SXM5-96GB: not calibrated; nearest calibrated A100-SXM4-80GB; peak x0.474, memory bandwidth x1.96, "
         "link x1.5 extrapolated with A100's efficiencies",
     )
 
 
 def test_a_model_beyond_the_measured_sizes() -> None:
     assert outside(A800, QWEN_235B, [], 40_960) == (
-        "model qwen3-235b-a22b (235B): largest measured is 72.7B in serving (qwen2.5-72b, qwen_speed), x3.2 "
+        "model qwen3-235b-a22b (235B): largest calibrated is 72.7B in serving (qwen2.5-72b, qwen_speed), x3.2 "
         "extrapolated; 64.8B in training (mpt-70b, llm_foundry), x3.6 extrapolated",
-        "model qwen3-235b-a22b: no mixture of experts was measured in serving or in training; nearest is a kernel "
-        "alone: fused MoE of Qwen3-30B-A3B, tensor parallel 1, 2, 4, 8, skewed routing, A100-SXM4-80GB, vLLM 0.14 "
+        "model qwen3-235b-a22b: no mixture of experts is among the calibrated runs; nearest is a kernel alone: "
+        "fused MoE of Qwen3-30B-A3B, tensor parallel 1, 2, 4, 8, skewed routing, A100-SXM4-80GB, vLLM 0.14 "
         "kernels",
     )
     assert outside(A800, load_model("tiny"), [], 2_048) == (
-        "model tiny (0.106M): smallest measured is 0.494B in serving (qwen2.5-0.5b, qwen_speed), x0.00022 "
+        "model tiny (0.106M): smallest calibrated is 0.494B in serving (qwen2.5-0.5b, qwen_speed), x0.00022 "
         "extrapolated; 1.31B in training (mpt-1b, llm_foundry), x8.1e-05 extrapolated",
     )
 
 
 def test_a_context_longer_than_the_measured_ones() -> None:
     assert outside(A800, QWEN_14B, [], 200_000) == (
-        "context 200,000 tokens: longest measured 131,072 in serving (qwen_speed), x1.5 extrapolated; 65,536 in "
+        "context 200,000 tokens: longest calibrated 131,072 in serving (qwen_speed), x1.5 extrapolated; 65,536 in "
         "training (llm_foundry), x3.1 extrapolated",
     )
     (training_only,) = outside(A800, QWEN_14B, [], 131_072)
     assert training_only == (
-        "context 131,072 tokens: longest measured 65,536 in training (llm_foundry), x2 extrapolated"
+        "context 131,072 tokens: longest calibrated 65,536 in training (llm_foundry), x2 extrapolated"
     )
 
 
@@ -62,17 +62,17 @@ def test_a_context_longer_than_the_measured_ones() -> None:
     ("unusual", "warning"),
     [
         (plan(8),
-         "TP-8 rollout: end-to-end serving measured up to TP-4 (qwen_speed), all-reduce kernels up to 8 GPUs "
+         "TP-8 rollout: end-to-end serving calibrated up to TP-4 (qwen_speed), all-reduce kernels up to 8 GPUs "
          "(engine_all_reduce)"),
-        (plan(tp=8), "TP-8 training: measured up to TP-4 (megatron), x2 extrapolated"),
-        (plan(tp=1, pp=8, dp=1), "PP-8 training: measured up to PP-4 (megatron), x2 extrapolated"),
+        (plan(tp=8), "TP-8 training: calibrated up to TP-4 (megatron), x2 extrapolated"),
+        (plan(tp=1, pp=8, dp=1), "PP-8 training: calibrated up to PP-4 (megatron), x2 extrapolated"),
         (plan(tp=1, dp=8, ep=8),
-         "EP-8 training: no measured training run uses expert parallelism; nearest llm_foundry with TP-1 PP-1 on 8 "
+         "EP-8 training: no calibrated training run uses expert parallelism; nearest llm_foundry with TP-1 PP-1 on 8 "
          "GPUs"),
         (plan(cp=2),
-         "CP-2 training: no measured training run uses context parallelism; nearest megatron with TP-4 PP-1 on 8 "
+         "CP-2 training: no calibrated training run uses context parallelism; nearest megatron with TP-4 PP-1 on 8 "
          "GPUs"),
-        (plan(dp=32), "training on 128 GPUs: measured up to 64 (llm_foundry), x2 extrapolated"),
+        (plan(dp=32), "training on 128 GPUs: calibrated up to 64 (llm_foundry), x2 extrapolated"),
     ],
 )  # fmt: skip
 def test_a_layout_outside_the_measured_ones(unusual: Plan, warning: str) -> None:
@@ -83,7 +83,7 @@ def test_hybrid_replicas_count_as_training_gpus() -> None:
     engines = tuple(InstanceSpec(number, 4, hybrid=number) for number in range(1, 5))
     elastic = Plan(TrainLayout(tp=4, dp=14), engines, (40960,))
     assert outside(A800, QWEN_14B, [elastic], 40_960) == (
-        "training on 72 GPUs: measured up to 64 (llm_foundry), x1.1 extrapolated",
+        "training on 72 GPUs: calibrated up to 64 (llm_foundry), x1.1 extrapolated",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from libra.backends.sim.clock import Clock
@@ -52,3 +53,30 @@ def test_a_context_in_transfer_is_useless_once_the_weights_have_changed(sync: bo
     assert [event.how for event in events if isinstance(event, Placed)] == ["start", "transfer"]
     assert live.cached_tok == cached_tok, "1500 tokens in blocks of 16, or none"
     assert live.prefilled_tok == 1000 + 1600 - cached_tok
+
+
+def test_transfers_that_share_a_link_follow_one_another() -> None:
+    clock, truth = Clock(), Truth(CLUSTER, MODEL)
+    arrivals: list[tuple[float, int]] = []
+    ended: list[Live] = []
+
+    def emit(event: Event) -> None:
+        if isinstance(event, TrajectoryStart):
+            rollout.place(Place(event.trajectory, 0))
+        elif isinstance(event, ToolReturned):
+            rollout.place(Place(event.trajectory, 1, kv="transfer"))
+            arrivals.append((event.t_s, fleet.instances[1].num_arriving))
+
+    options = SimOptions(check=True)
+    fleet = Fleet(CLUSTER, truth, options, clock, lambda e, r: rollout.turn_done(e, r), lambda _: None, 40960)
+    fleet.install(PLAN)
+    rollout = Rollout(clock, fleet, truth, emit, ended.append, in_flight_cap=0, kv_transfer=True, uses_oracle=False)
+    rollout.launch([RECORD, msgspec.structs.replace(RECORD, sample=1)], meant_step=0)
+    clock.run(lambda: len(arrivals) == 2)
+    assert [number for _, number in arrivals] == [1, 2]
+    assert arrivals[0][0] == arrivals[1][0], "both tools return at once"
+    one_s = truth.kv_transfer_s(1500, same_node=False)
+    clock.run(lambda: fleet.instances[1].num_arriving == 1)
+    assert clock.now_s - arrivals[0][0] == pytest.approx(one_s)
+    clock.run(lambda: fleet.instances[1].num_arriving == 0)
+    assert clock.now_s - arrivals[0][0] == pytest.approx(2 * one_s)

@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from libra.backends.sim import gates
-from libra.backends.sim.constants import load_constants
-from libra.backends.sim.fit import FITTED, PRIORS, folds, groups, held_out
+from libra.backends.sim.blind import BLIND
+from libra.backends.sim.constants import folds, load_constants
+from libra.backends.sim.fit import FITTED, PRIORS, groups, held_out
 from libra.backends.sim.measured import rows, sources
 from libra.backends.sim.truth_network import Network
 from libra.backends.sim.validation import A100, A800, PREDICTORS, points
@@ -21,10 +22,24 @@ from libra.backends.sim.validation import A100, A800, PREDICTORS, points
 
 def test_every_measured_row_is_predicted() -> None:
     found = points()
-    for table in sources():
+    for table in PREDICTORS:
         assert sum(point.table == table for point in found) == len(rows(table)) > 0
-    assert set(PREDICTORS) == set(sources())
+    assert {*PREDICTORS, *BLIND} == set(sources())
     assert all(point.measured_s > 0 and point.predicted_s > 0 for point in found)
+
+
+def test_blind_rows_are_judged_by_what_was_predicted_before_they_were_opened() -> None:
+    errors = {table.name: table for table in gates.validate().tables if table.use.startswith("blind")}
+    for table, predict in BLIND.items():
+        found = list(predict(load_constants()))
+        assert len(found) == len(rows(table))
+        assert all(math.isfinite(each.now_s) and each.now_s > 0 for each in found)
+        for gpu in {each.gpu for each in found}:
+            frozen = [abs(each.frozen_s / each.measured_s - 1) for each in found if each.gpu == gpu]
+            assert errors[f"{table} {gpu}"].mean == pytest.approx(sum(frozen) / len(frozen))
+    frozen_file = Path(__file__).parents[3] / "benchmarks/results/blind_predictions_2026-12-02.csv"
+    committed = {line.rsplit(",", 1)[1] for line in frozen_file.read_text(encoding="utf-8").splitlines()[2:]}
+    assert {row["frozen_s"] for table in BLIND for row in rows(table)} <= committed
 
 
 def test_each_table_names_its_origin_and_licence() -> None:

@@ -18,7 +18,7 @@ def test_the_errors_of_a_table_are_printed(capsys: pytest.CaptureFixture[str]) -
     assert "taken from A100: elementwise_overhead_s, elementwise_memory_share, step_overhead_s" in out
     validate_gpu("H100-SXM5-80GB", as_json=True)
     found = json.loads(capsys.readouterr().out)
-    assert {each["kind"] for each in found["errors"]} >= {"gemm", "moe", "burst"}
+    assert {each["kind"] for each in found["errors"]} >= {"gemm", "moe", "gpustack_blind"}
     assert found["constants"]["gemm_power"]["source"] == "H100-SXM5-80GB.csv: 100 gemm points"
 
 

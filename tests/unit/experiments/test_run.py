@@ -173,4 +173,4 @@ def test_plans_that_nobody_measured_are_noted_with_the_cell(
     cell = msgspec.structs.replace(make_cell(), cluster=str(tmp_path / "large.toml"))
     assert run_cell(cell, store, registry).state == "done"
     stored = msgspec.json.decode((folder(cell, store, registry) / "timing_model.json").read_bytes())
-    assert stored["warnings"] == ["training on 80 GPUs: measured up to 64 (llm_foundry), x1.2 extrapolated"]
+    assert stored["warnings"] == ["training on 80 GPUs: calibrated up to 64 (llm_foundry), x1.2 extrapolated"]

@@ -12,17 +12,29 @@ from analysis.published import predict_rows
 from analysis.style import save, use_style
 from experiments.commands import results
 from experiments.commands.check import validate
-from experiments.studies import ablation, asynchrony, end_to_end, motivation, routing, sensitivity, throughput_bound
+from experiments.studies import (
+    ablation,
+    asynchrony,
+    end_to_end,
+    growth,
+    motivation,
+    routing,
+    sensitivity,
+    throughput_bound,
+    worlds,
+)
 from libra.core.errors import ConfigError, StoreError
 from libra.core.registry import StudyArgs
 from paper_figures import FIGURES, builder
 from paper_figures.sources import Sources
 from paper_figures.variants import overrides, with_overrides
+from paper_figures.worlds import holds
 
 STUDIES = {
     "throughput": end_to_end, "drift": end_to_end, "reward": end_to_end, "ablation": ablation, "routing": routing,
     "growth": motivation, "tp_study": motivation, "asynchrony": asynchrony, "sensitivity": sensitivity,
-    "throughput_bound": throughput_bound,
+    "throughput_bound": throughput_bound, "worlds": worlds,
+    "growth_settings": growth,
 }  # fmt: skip
 TABLES_ONLY = ("asynchrony", "sensitivity", "throughput_bound")
 
@@ -55,6 +67,24 @@ def test_the_cells_of_its_study_are_all_that_a_figure_needs(made_store, name: st
     assert (plot.figure is None) == (name in TABLES_ONLY)
     endings = {file.suffix for file in save(plot, tmp_path)}
     assert endings == ({".csv"} if name in TABLES_ONLY else {".csv", ".svg", ".png"})
+
+
+def test_a_comparison_counts_the_worlds_in_which_it_holds(made_store, made_cell) -> None:
+    ratios = {"nic15": 1.5, "nic22": 1.004, "nic176": 0.9}
+    cells = [
+        (made_cell(study="worlds", policy=policy, overrides={"cluster.network": network}), rate)
+        for network, ratio in ratios.items()
+        for policy, rate in (("libra", 100.0 * ratio), ("verl-static-uniform", 100.0))
+    ]
+    table = build("worlds", made_store(cells)).table
+    assert list(table["comparison"]) == ["libra over verl-static-uniform"]
+    assert [table.iloc[0][name] for name in ("worlds", "wins", "equal within 1 %", "losses")] == ["3", "1", "1", "1"]
+    assert (table.iloc[0]["in world"], table.iloc[0]["ratio, least (x)"]) == ("cluster.network=nic176", "0.900")
+    (note,) = holds(Sources(made_store(cells)), "libra", "verl-static-uniform")
+    assert (
+        note
+        == "Worlds (constants and networks) in which libra beats verl-static-uniform by over 1 %: 1 of 3 on R2E-Gym."
+    )
 
 
 def test_throughput_and_its_paired_ratio(made_store, made_cell) -> None:
@@ -135,5 +165,5 @@ def test_the_simulators_errors_are_drawn_from_what_validate_left(made_store, tmp
     plot = build("validation", store)
     assert plot.figure is not None and plot.table is not None
     assert [axes.get_title(loc="left") for axes in plot.figure.axes] == ["serving", "training"]
-    assert set(plot.table["use"]) == {"fitted", "development", "held out"}
+    assert set(plot.table["use"]) == {"fitted", "development", "held out", "blind", "blind, extrapolated"}
     assert any(note.startswith("Gate missed: serving") for note in plot.notes)

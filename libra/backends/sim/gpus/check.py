@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from libra.backends.sim.blind import BLIND
 from libra.backends.sim.constants import Constants, load_constants
 from libra.backends.sim.gpus import fit_of, points_of
 from libra.backends.sim.gpus.fit import fit
@@ -35,7 +36,25 @@ def check(gpu: Gpu) -> tuple[KindError, ...]:
     points, found = points_of(gpu), fit_of(gpu)
     halves = [fit(gpu, points[start::2]).constants for start in (0, 1)]
     kinds = dict.fromkeys(point.kind for point in points)
-    return tuple(_kind(gpu, kind, points, found.constants, halves, kind in found.kinds) for kind in kinds)
+    rows = [_kind(gpu, kind, points, found.constants, halves, kind in found.kinds) for kind in kinds]
+    return tuple(rows + [row for table in BLIND for row in _table(gpu, table, found.constants)])
+
+
+def whole_runs(gpu: Gpu, table: str, constants: Constants) -> dict[str, float]:
+    """Relative errors of the runs of a blind table on a GPU of this name; their attention is what the table says."""
+    rows = (row for row in BLIND[table](constants) if row.gpu == gpu.name)
+    return {row.name: row.now_s / row.measured_s - 1.0 for row in rows}
+
+
+def _table(gpu: Gpu, table: str, ours: Constants) -> list[KindError]:
+    after = whole_runs(gpu, table, ours)
+    if not after:
+        return []
+    before, errors = list(whole_runs(gpu, table, load_constants()).values()), list(after.values())
+    worst = max(after, key=lambda name: abs(after[name]))
+    mean = _mean_size(errors)
+    return [KindError(table, len(errors), False, _mean_size(before), mean, sum(errors) / len(errors), mean,
+                      f"{worst} ({after[worst]:+.0%})")]  # fmt: skip
 
 
 def _kind(

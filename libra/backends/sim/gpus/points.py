@@ -25,14 +25,12 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "engine_all_reduce": ("gpus", "num_bytes"),
     "nccl_all_reduce": ("gpus", "num_bytes"),
     "decode_step": ("model", "tp", "seqs", "context_tok"),
-    "burst": ("model", "tp", "requests", "prompt_tok", "answer_tok", "max_num_seqs", "max_batched_tok"),
     "train_step": ("model", "tp", "dp", "seqs", "length_tok", "micro_batch_tok", "recompute"),
 }
 """Kinds of points and their sizes. All are whole numbers but `model`: a name, or the path of a model file.
 
 `elementwise` streams bytes (read and written together), `engine_all_reduce` is the serving engine's own kernel,
-`decode_step` one engine step that gives each of `seqs` sequences a token, `train_step` forward, backward and optimizer,
-`burst` the whole time of requests that come at once through an API server.
+`decode_step` one engine step that gives each of `seqs` sequences a token, `train_step` forward, backward and optimizer.
 """
 
 

@@ -8,11 +8,9 @@ from collections.abc import Callable, Mapping
 from libra.backends.sim.constants import Constants
 from libra.backends.sim.gpus.points import GpuPoint
 from libra.backends.sim.measured import measured_model
-from libra.backends.sim.options import SimOptions
 from libra.backends.sim.truth import StepModel, Truth
 from libra.backends.sim.truth_network import Network
 from libra.backends.sim.truth_ops import Kernels
-from libra.backends.sim.validation import burst_s
 from libra.core.hardware import BYTES_BF16, Cluster, Gpu, Model
 from libra.core.plan import TrainLayout
 
@@ -74,14 +72,6 @@ def _decode_step(gpu: Gpu, c: Constants, point: GpuPoint) -> float:
     return step.decode_s(point["seqs"], point["seqs"] * point["context_tok"])
 
 
-def _burst(gpu: Gpu, c: Constants, point: GpuPoint) -> float:
-    """Through the simulator's own engine; the API server takes the requests one by one."""
-    step = StepModel(_node(gpu), measured_model(point.model), point["tp"], c)
-    options = SimOptions(max_num_seqs=point["max_num_seqs"], max_batched_tok=point["max_batched_tok"])
-    lengths = ((point["prompt_tok"], point["answer_tok"]),) * point["requests"]
-    return burst_s(step, lengths, c.api_s_per_request, options)
-
-
 def _train_step(gpu: Gpu, c: Constants, point: GpuPoint) -> float:
     """Without old log-probs and without the fixed cost of RL frameworks, as the training tables are judged."""
     layout = TrainLayout(
@@ -104,6 +94,5 @@ PREDICTORS: Mapping[str, Predictor] = {
     "engine_all_reduce": _engine_all_reduce,
     "nccl_all_reduce": _nccl,
     "decode_step": _decode_step,
-    "burst": _burst,
     "train_step": _train_step,
 }

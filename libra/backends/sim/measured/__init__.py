@@ -14,7 +14,7 @@ import msgspec
 from libra.core.hardware import Model
 from libra.models import load_model
 
-Stage = Literal["operator", "serving", "training"]
+Stage = Literal["operator", "serving", "training", "blind"]
 _HERE = Path(__file__).parent
 
 
@@ -45,12 +45,16 @@ def rows(table: str) -> Sequence[dict[str, str]]:
 def measured_model(name: str) -> Model:
     """Shape of a model that was measured; those that the product does not ship stand in `models.csv`.
 
-    MPT has a feed-forward of 4 x hidden without a gate: as many products as a gated one of 8/3 x hidden.
+    MPT has a feed-forward of 4 x hidden without a gate: as many products as a gated one of 8/3 x hidden. GLM-4.5-Air's
+    shared expert counts as a ninth of 129, and its one dense layer as the others.
     """
     for row in rows("models"):
         if row["model"] == name:
-            layers, hidden, heads, kv_heads, head_dim, ffn, vocab, tied = (
-                int(row[key]) for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "tied")
-            )
-            return Model(name, layers, hidden, heads, kv_heads, head_dim, ffn, vocab, 1 << 17, bool(tied))
+            layers, hidden, heads, kv_heads, head_dim, ffn, vocab, tied, experts, experts_per_tok = (
+                int(row[key])
+                for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "tied", "experts",
+                            "experts_per_tok")
+            )  # fmt: skip
+            return Model(name, layers, hidden, heads, kv_heads, head_dim, ffn, vocab, 1 << 17, bool(tied), experts,
+                         experts_per_tok)  # fmt: skip
     return load_model(name)
