@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from experiments.commands.output import console, print_json, table
+from experiments.commands.output import console, constant, print_json, table
 from libra.core.errors import ConfigError, unknown_name
 from libra.core.hardware import Gpu
 from libra.results.atomic import make_folder, write_bytes
@@ -56,7 +56,7 @@ def validate_gpu(name: str, *, as_json: bool) -> None:
     errors, origins = check(gpu), fit_of(gpu).origins
     constants, before = provenance_of(gpu), provenance()
     if as_json:
-        fitted = {constant: msgspec.to_builtins(constants[constant]) for constant in origins}
+        fitted = {key: msgspec.to_builtins(constants[key]) for key in origins}
         return print_json({"errors": msgspec.to_builtins(errors), "constants": fitted})
     out = console()
     rows = [
@@ -66,7 +66,9 @@ def validate_gpu(name: str, *, as_json: bool) -> None:
     ]  # fmt: skip
     columns = ("kind", "points", "use", "as A100", "mean", "bias", "held out", "worst point")
     out.print(table(f"{gpu.name}: relative error of the predicted time", columns, rows))
-    shown = [(key, _short(before[key].value), _short(constants[key].value), constants[key].source) for key in origins]
+    shown = [
+        (key, constant(before[key].value), constant(constants[key].value), constants[key].source) for key in origins
+    ]
     out.print(table("\nfitted constants", ("constant", "A100", gpu.name, "from"), shown))
     out.print(f"\ntaken from A100: {', '.join(fit_of(gpu).kept) or 'nothing'}")
 
@@ -87,8 +89,3 @@ def _gpu(name: str) -> Gpu:
         raise unknown_name("GPU with a table of measured points", name, known, where="--gpu",
                            mend="take one of these, or give the path of a cluster file")  # fmt: skip
     return known[name]
-
-
-def _short(value: float | tuple[float, ...]) -> str:
-    values = value if isinstance(value, tuple) else (value,)
-    return ", ".join(f"{each:.4g}" for each in values) if len(values) < 4 else f"{len(values)} values"

@@ -50,3 +50,9 @@ def figure(value: float) -> str:
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4g}"
+
+
+def constant(value: float | tuple[float, ...]) -> str:
+    """A timing constant; of a whole table only its length."""
+    values = value if isinstance(value, tuple) else (value,)
+    return ", ".join(f"{each:.4g}" for each in values) if len(values) < 4 else f"{len(values)} values"
