@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from experiments.commands.output import console, constant, table
+from experiments.launch import INTERRUPTED_EXIT_CODE
 from libra.core.errors import ConfigError
 from libra.core.hardware import Gpu
 
@@ -50,9 +52,13 @@ def calibrate(request: Request, *, dry_run: bool) -> None:
     stored = Table(request.out, head)
     num_todo = len(stored.missing(points))
     out.print(f"{num_todo} of {len(points)} points to time, at most {request.minutes:g} minutes; table {request.out}")
-    num_left = run(bench, model, points, stored, 60.0 * request.minutes,
-                   lambda point: out.print(f"{point.kind} {point.label}: {point.time_s:.4g} s"),
-                   lambda reason: out.print(f"skipped: {reason}"))  # fmt: skip
+    try:
+        num_left = run(bench, model, points, stored, 60.0 * request.minutes,
+                       lambda point: out.print(f"{point.kind} {point.label}: {point.time_s:.4g} s"),
+                       lambda reason: out.print(f"skipped: {reason}"))  # fmt: skip
+    except KeyboardInterrupt:
+        out.print(f"interrupted; {len(stored.missing(points))} points are left: the same command goes on with them")
+        sys.exit(INTERRUPTED_EXIT_CODE)
     if num_left:
         out.print(f"time is up; {num_left} points are left: the same command goes on with them")
     _print_fit(gpu, request.out)
@@ -102,4 +108,5 @@ def _print_fit(gpu: Gpu, path: Path) -> None:
     ]
     out.print(table("\nconstants", ("constant", "A100", gpu.name, "from"), rows))
     out.print(f"\ntaken from A100: {', '.join(found.kept) or 'nothing'}")
-    out.print(f'\nto use them, write into [gpu] of the cluster file, with a path from its folder:\nmeasured = "{path}"')
+    line = f'\nto use them, write into [gpu] of the cluster file, with a path from its folder:\nmeasured = "{path}"'
+    out.print(line, markup=False)

@@ -27,6 +27,7 @@ AS_IS = (
     r"libra run .* --dry-run",
     r"libra run (coins|smoke --set) .*",
     r"libra validate --gpu \S+",
+    r"libra calibrate .* --dry-run",
     r"libra (figures|report) --out [a-z]+",
 )
 
@@ -55,6 +56,9 @@ REDUCED = {
         "libra run traces --trace traces/mine.jsonl.gz --seeds 1 --steps 2 --only policy=libra"
     ),
     "libra validate": "libra validate || test $? -eq 3",
+    "libra calibrate --device cuda --cluster my_h100.toml --out my_h100.csv --minutes 10": (
+        "libra calibrate --device cuda --cluster my_h100.toml --out my_h100.csv --minutes 10 --dry-run"
+    ),
     "libra show CELL": f"libra show {CELL}",
     "libra replay CELL": f"libra replay {CELL}",
     "libra trace CELL": f"libra trace {CELL}",

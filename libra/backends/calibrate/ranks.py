@@ -22,7 +22,14 @@ def all_reduce_s(bench: Bench, points: Sequence[GpuPoint]) -> list[float]:
     num_ranks = points[0]["gpus"]
     with tempfile.TemporaryDirectory() as folder:
         sizes = [point["num_bytes"] for point in points]
-        bench.torch.multiprocessing.spawn(_rank, (num_ranks, bench.device, sizes, folder), nprocs=num_ranks)
+        arguments = num_ranks, bench.device, sizes, folder
+        ranks = bench.torch.multiprocessing.spawn(_rank, arguments, nprocs=num_ranks, join=False)
+        try:
+            while not ranks.join():
+                pass
+        finally:
+            for process in ranks.processes:
+                process.kill()
         found: list[float] = json.loads((Path(folder) / "times.json").read_text())
     return found
 

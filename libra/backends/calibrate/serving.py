@@ -22,7 +22,7 @@ def has_vllm() -> bool:
 
 
 def decode_steps_s(model: Model, points: Sequence[GpuPoint], dtype: str) -> Iterator[tuple[GpuPoint, float]]:
-    """Each point with its time; one engine serves all of them."""
+    """Each point with its time; one engine serves all of them, as vLLM sets itself up."""
     from vllm import LLM, SamplingParams
 
     longest = max(point["context_tok"] for point in points) + LONG_TOK

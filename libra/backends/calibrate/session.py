@@ -95,7 +95,7 @@ def _one(bench: Bench, model: Model, point: GpuPoint, skip: OnSkip) -> GpuPoint 
 
 
 def _through_vllm(bench: Bench, model: Model, points: list[GpuPoint], skip: OnSkip) -> Iterator[GpuPoint | None]:
-    """On a GPU decode steps are those of the engine: a plain loop would time its launches one by one."""
+    """Decode steps are the engine's; on a GPU nothing stands for them, because a plain loop times its launches."""
     if not has_vllm():
         skip("decode_step: vLLM is not installed; step_overhead_s and step_per_seq_s stay A100's")
         yield from (None for _ in points)

@@ -23,8 +23,8 @@ def import_torch() -> Any:
         raise ConfigError(
             "torch is not installed",
             where="libra calibrate",
-            mend="install it into an environment of its own: `pip install libra-bench torch`; "
-            "`--dry-run` lists what would be timed without it",
+            mend="install the extra `gpu` or `live` into an environment of its own, or torch alone (a GPU's decode steps "
+            "need vLLM too); `--dry-run` lists what would be timed",
         ) from None
     return torch
 

@@ -27,8 +27,6 @@ SPARE_POINTS = 1
 """Points beyond the number of constants without which A100's values stay: fewer would fit anything."""
 
 SHORT_TOK, LONG_TOK = 128, 4096
-"""Prefill attention reaches the share of peak that the truth takes for all lengths only from here on (A100: 43 % at
-2,048 tokens, 57 % from 8,192), and long contexts are where it counts. A launch is timed by one short sequence."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,12 @@ class Part:
         return [_element(getattr(constants, name), self.gpus) for name in self.constants]
 
 
+def _is_short_or_long(point: GpuPoint) -> bool:
+    """Prefill attention reaches the share of peak that the truth takes for all lengths only from `LONG_TOK` on (A100:
+    43 % at 2,048 tokens, 57 % from 8,192), and long contexts are where it counts. Short sequences time the launch."""
+    return point["length_tok"] >= LONG_TOK or point["batch"] * point["length_tok"] <= SHORT_TOK
+
+
 def _element(value: float | tuple[float, ...], gpus: int) -> float:
     return value[MEASURED_GROUPS.index(gpus)] if isinstance(value, tuple) else value
 
@@ -68,12 +72,7 @@ def _with_element(value: float | tuple[float, ...], gpus: int, new: float) -> fl
 PARTS = (
     Part("gemm", ("gemm_overhead_s", "gemm_compute_share", "gemm_memory_share", "gemm_power")),
     Part("decode_attention", ("decode_overhead_s", "decode_per_seq_head_s", "decode_memory_share")),
-    Part(
-        "prefill_attention",
-        ("prefill_overhead_s",),
-        only=lambda point: point["batch"] * point["length_tok"] <= SHORT_TOK,
-    ),
-    Part("prefill_attention", ("prefill_compute_share",), only=lambda point: point["length_tok"] >= LONG_TOK),
+    Part("prefill_attention", ("prefill_overhead_s", "prefill_compute_share"), only=_is_short_or_long),
     Part("elementwise", ("elementwise_overhead_s", "elementwise_memory_share")),
     Part("moe", ("moe_overhead_s", "moe_memory_share", "moe_compute_share", "moe_power", "moe_hit_power")),
     Part("engine_all_reduce", ("custom_tp2_s", "custom_tp2_gb_s"), gpus=2),
