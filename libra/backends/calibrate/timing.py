@@ -22,7 +22,6 @@ def import_torch() -> Any:
     except ImportError:
         raise ConfigError(
             "torch is not installed",
-            where="libra calibrate",
             mend="install the extra `gpu` or `live` into an environment of its own, or torch alone (on a GPU decode "
             "steps need vLLM too); `--dry-run` lists what would be timed",
         ) from None

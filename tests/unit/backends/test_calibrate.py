@@ -83,7 +83,7 @@ def test_without_torch_the_command_says_how_to_get_it(tmp_path: Path, capsys: py
     with pytest.raises(SystemExit) as ended:
         main(["calibrate", "--device", "cpu", "--out", str(tmp_path / "own.csv")])
     assert ended.value.code == ConfigError.exit_code
-    assert "libra calibrate: torch is not installed\n  to mend: install it" in capsys.readouterr().err
+    assert "libra: torch is not installed\n  to mend: install the extra `gpu`" in capsys.readouterr().err
 
 
 @pytest.mark.slow
