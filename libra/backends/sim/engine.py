@@ -8,6 +8,7 @@ from libra.backends.sim.books import StepBooks, Totals, trajectory_row
 from libra.backends.sim.checks import RunChecks
 from libra.backends.sim.clock import Clock
 from libra.backends.sim.fleet import Fleet
+from libra.backends.sim.gpus import fit_of
 from libra.backends.sim.instance import Instance, Request
 from libra.backends.sim.options import SimOptions
 from libra.backends.sim.pipelines import Done, make_pipeline
@@ -48,7 +49,8 @@ class Simulator:
         self.groups_per_step = workload.batch // workload.group_size
         self.version = 0
         self.clock = Clock()
-        self.truth = Truth(cluster, model, self.options.constants())
+        own = fit_of(cluster.gpu)
+        self.truth = Truth(cluster, model, self.options.constants(own.constants, own.origins))
         self.fleet = Fleet(
             cluster,
             self.truth,

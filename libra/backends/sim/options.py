@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Literal
 
 import msgspec
@@ -59,10 +59,14 @@ class SimOptions(Options):
         _replaced(value)
         return value
 
-    def constants(self) -> Constants:
-        """The timing truth's constants in the world that these options describe."""
-        changed = folds()["serving"].get(self.serving_fold, {}) | folds()["training"].get(self.training_fold, {})
-        return msgspec.structs.replace(load_constants(), **changed, **_replaced(self.replace))
+    def constants(self, own: Constants | None = None, fitted: Container[str] = ()) -> Constants:
+        """The timing truth's constants in the world that these options describe.
+
+        `own` are the GPU's; those `fitted` to its own table are no matter of the folds, which are A100's.
+        """
+        folded = folds()["serving"].get(self.serving_fold, {}) | folds()["training"].get(self.training_fold, {})
+        changed = {name: value for name, value in folded.items() if name not in fitted}
+        return msgspec.structs.replace(own or load_constants(), **changed | _replaced(self.replace))
 
 
 def _replaced(text: str) -> dict[str, float]:
