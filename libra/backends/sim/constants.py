@@ -45,6 +45,8 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     api_s_per_request: float
     memory_use_share: float
     activation_reserve_share: float
+    eager_layer_s: float
+    eager_all_reduce_s: float
 
     moe_overhead_s: float
     moe_memory_share: float

@@ -50,7 +50,8 @@ class Simulator:
         self.version = 0
         self.clock = Clock()
         own = fit_of(cluster.gpu)
-        self.truth = Truth(cluster, model, self.options.constants(own.constants, own.origins))
+        constants = self.options.constants(own.constants, own.origins)
+        self.truth = Truth(cluster, model, constants, eager=not self.options.cuda_graphs)
         self.fleet = Fleet(
             cluster,
             self.truth,

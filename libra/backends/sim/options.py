@@ -30,6 +30,8 @@ class SimOptions(Options):
     """Whether engines have a KV connector; without one every move is a re-prefill."""
     after_sync: Literal["recompute", "keep"] = "recompute"
     """KV of turns in flight at a weight update: dropped and re-prefilled (AReaL), or kept."""
+    cuda_graphs: bool = True
+    """Whether engines replay CUDA graphs; without (`enforce_eager`) the CPU launches each kernel of each layer."""
     keep_prefixes: bool = False
     """Whether cached prefixes outlive a weight update, computed by older weights (no engine's default)."""
     profile_groups: int = Field(default=16, ge=1)

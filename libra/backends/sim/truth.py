@@ -26,10 +26,10 @@ PREFILL_CHUNK_TOK = 8192
 class StepModel:
     """Step times and KV capacity of one engine of `tp` GPUs. Raises `CapacityError` when the model does not fit."""
 
-    def __init__(self, cluster: Cluster, model: Model, tp: int, constants: Constants) -> None:
+    def __init__(self, cluster: Cluster, model: Model, tp: int, constants: Constants, *, eager: bool = False) -> None:
         check_tensor_parallel(cluster, model, tp)
         self.tp, self.model = tp, model
-        self._c = constants
+        self._c, self._eager = constants, eager
         self._kernels, self._network = Kernels(cluster.gpu, model, constants), Network(cluster, constants)
         self.kv_capacity_tok = kv_capacity_tok(cluster, model, tp, constants)
         if self.kv_capacity_tok <= 0:
@@ -83,12 +83,17 @@ class StepModel:
         return seconds
 
     def _body_s(self, num_tok: int) -> float:
-        """Layers' products, elementwise kernels and all-reduces of `num_tok` tokens, and the engine's own overhead."""
+        """Layers' products, elementwise kernels and all-reduces of `num_tok` tokens, and the engine's own overhead.
+
+        Without CUDA graphs the CPU launches every kernel: a layer takes at least as long as that.
+        """
         seconds = self._bodies.get(num_tok)
         if seconds is None:
             message = hidden_bytes(self.model, num_tok)
             layer_s = self._kernels.linear_s(num_tok, self.tp) + self._kernels.elementwise_s(num_tok, self.tp)
-            layer_s += 2.0 * self._network.engine_all_reduce_s(message, self.tp)
+            layer_s += 2.0 * self._network.engine_all_reduce_s(message, self.tp, eager=self._eager)
+            if self._eager:
+                layer_s = max(layer_s, self._c.eager_layer_s)
             seconds = self.model.num_layers * layer_s + self._c.step_overhead_s
             self._bodies[num_tok] = seconds
         return seconds
@@ -100,11 +105,14 @@ class StepModel:
 
 
 class Truth:
-    """All timings of one cluster and model. `constants` replaces the file's for sensitivity runs."""
+    """All timings of one cluster and model. `constants` replaces the file's for sensitivity runs; `eager` has engines
+    run without CUDA graphs."""
 
-    def __init__(self, cluster: Cluster, model: Model, constants: Constants | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, model: Model, constants: Constants | None = None, *, eager: bool = False
+    ) -> None:
         self.cluster, self.model = cluster, model
-        self._c = constants or load_constants()
+        self._c, self._eager = constants or load_constants(), eager
         self._network = Network(cluster, self._c)
         self._train = TrainModel(cluster, model, self._c, Kernels(cluster.gpu, model, self._c), self._network)
         self._steps: dict[int, StepModel] = {}
@@ -117,7 +125,7 @@ class Truth:
     def step_model(self, tp: int) -> StepModel:
         """Engine timings, made once. Raises `CapacityError` when the model does not fit on `tp` GPUs."""
         if tp not in self._steps:
-            self._steps[tp] = StepModel(self.cluster, self.model, tp, self._c)
+            self._steps[tp] = StepModel(self.cluster, self.model, tp, self._c, eager=self._eager)
         return self._steps[tp]
 
     def train_step_s(self, layout: TrainLayout, lengths_tok: Sequence[int], *, logprobs: bool = True) -> TrainTime:

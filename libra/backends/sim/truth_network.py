@@ -25,12 +25,14 @@ class Network:
 
     # -- inside a node ---------------------------------------------------------------------------------------------
 
-    def engine_all_reduce_s(self, num_bytes: float, tp: int) -> float:
-        """vLLM's all-reduce in a CUDA graph: its own kernel for small messages, NCCL above."""
+    def engine_all_reduce_s(self, num_bytes: float, tp: int, *, eager: bool = False) -> float:
+        """vLLM's all-reduce: its own kernel for small messages, launched by hand or in a CUDA graph, NCCL above."""
         if tp == 1:
             return 0.0
         if num_bytes > self._c.custom_max_bytes:
             return self.nccl_all_reduce_s(num_bytes, tp)
+        if eager:
+            return max(self._c.eager_all_reduce_s, self.engine_all_reduce_s(num_bytes, tp))
         c = self._c
         if tp == 8:
             beyond_s = self._tp8_s(num_bytes) - c.custom_tp8_s

@@ -124,6 +124,23 @@ def _engine_all_reduce(table: str, stage: Stage, c: Constants) -> Iterator[Point
         yield Point(table, stage, f"{gpus} GPUs, {size:g} B", table, float(row["time_s"]), seconds)
 
 
+def _eager_all_reduce(table: str, stage: Stage, c: Constants) -> Iterator[Point]:
+    network = Network(A100, c)
+    for row in rows(table):
+        gpus, size = int(row["gpus"]), float(row["num_bytes"])
+        seconds = network.engine_all_reduce_s(size, gpus, eager=True)
+        yield Point(table, stage, f"{gpus} GPUs, {size:g} B", table, float(row["time_s"]), seconds)
+
+
+def _eager_decode(table: str, stage: Stage, c: Constants) -> Iterator[Point]:
+    """Mean decode step of a fixed batch, half of the answer behind the prompt."""
+    for row in rows(table):
+        tp, batch, prompt, new = (int(row[key]) for key in ("tp", "batch", "prompt_tok", "generated_tok"))
+        step = StepModel(A100, measured_model(row["model"]), tp, c, eager=True)
+        seconds = step.decode_s(batch, batch * (prompt + new // 2))
+        yield Point(table, stage, f"TP-{tp}, {batch} sequences", table, float(row["time_s"]), seconds)
+
+
 def _nccl(table: str, stage: Stage, c: Constants) -> Iterator[Point]:
     network = Network(A800, c)
     for row in rows(table):
@@ -261,6 +278,8 @@ PREDICTORS: dict[str, Predictor] = {
     "prefill_attention": _prefill,
     "moe": _moe,
     "engine_all_reduce": _engine_all_reduce,
+    "eager_all_reduce": _eager_all_reduce,
+    "eager_decode": _eager_decode,
     "nccl_all_reduce": _nccl,
     "qwen_speed": _qwen_speed,
     "gpustack": _gpustack,

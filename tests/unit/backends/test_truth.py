@@ -213,3 +213,12 @@ def test_constants_can_be_replaced_for_sensitivity() -> None:
     step = Truth(A800, QWEN_14B, slower).step_model(1)
     assert step.mixed_s(512, 1e6, 8, 80_000) > TRUTH.step_model(1).mixed_s(512, 1e6, 8, 80_000)
     assert step.alpha(8) == TRUTH.step_model(1).alpha(8)
+
+
+def test_without_cuda_graphs_small_steps_take_what_the_cpu_needs_to_launch_them() -> None:
+    cluster, model = load_cluster("a800x48"), load_model("qwen3-14b")
+    graph, eager = (Truth(cluster, model, eager=eager).step_model(8) for eager in (False, True))
+    floor_s = model.num_layers * load_constants().eager_layer_s
+    assert graph.decode_s(1, 1000) < floor_s <= eager.decode_s(1, 1000)
+    assert eager.decode_s(1, 0) == pytest.approx(eager.decode_s(16, 0), rel=0.15), "launch-bound"
+    assert eager.mixed_s(32768, 0.0, 0, 0) == graph.mixed_s(32768, 0.0, 0, 0), "long kernels hide the launches"
