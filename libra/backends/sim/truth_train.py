@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from libra.backends.sim.constants import Constants
 from libra.backends.sim.truth_network import Network, hidden_bytes
 from libra.backends.sim.truth_ops import Kernels
+from libra.backends.sim.truth_pipeline import one_f_one_b_s
 from libra.core.errors import CapacityError
 from libra.core.hardware import BYTES_BF16, Cluster, Model
 from libra.core.plan import TrainLayout
@@ -134,7 +135,7 @@ class TrainModel:
         widest = max(slowest, key=lambda p: p.both_s)
         compute_s = sum(p.forward_s + p.backward_s + p.head_s for p in slowest)
         send_s = self._stage_send_s(layout, widest, lengths_tok)
-        bubble_s = (layout.pp - 1) / layout.vpp * widest.both_s + 2 * send_s
+        bubble_s = self._bubble_s(layout, slowest) + 2 * send_s
         comm_s = sum(p.forward_comm_s + p.backward_comm_s for p in slowest) + self._gradient_s(layout, slowest[-1])
         optimizer_s = self._optimizer_s(layout)
         logprob_s = self._logprob_s(layout, slowest) + send_s if logprobs else 0.0
@@ -146,6 +147,14 @@ class TrainModel:
         )
         busy_share = busy_s / layout.dp / total_s
         return TrainTime(total_s, compute_s, comm_s, bubble_s, optimizer_s, logprob_s, fixed_s, busy_share)
+
+    @staticmethod
+    def _bubble_s(layout: TrainLayout, passes: Sequence[_Pass]) -> float:
+        """Idle time of a stage; interleaved chunks divide it (Megatron-LM, arXiv 2104.04473)."""
+        if layout.pp == 1:
+            return 0.0
+        times = [(p.forward_s + p.forward_comm_s, p.backward_s + p.backward_comm_s) for p in passes]
+        return (one_f_one_b_s(times, layout.pp) - sum(map(sum, times))) / layout.vpp
 
     def _pass(self, layout: TrainLayout, members: tuple[int, ...]) -> _Pass:
         """One packed micro-batch. Backward: two products for each forward one, 2.5 attentions, the same exchanges."""
