@@ -34,8 +34,10 @@ def validate(root: Path, *, as_json: bool) -> None:
             rows.append((each.name, each.num_rows, each.use, *shares, interval, each.worst))
         columns = ("table", "rows", "use", "mean", "median", "P90", "largest", "95 % of the mean", "worst row")
         out.print(table("relative error of the predicted time", columns, rows))
-        ranges = [(c.name, f"{c.value:.4g}", f"{c.low:.4g} to {c.high:.4g}") for c in found.constants]
-        out.print(table("\nfitted constants", ("constant", "value", "over fits without one group"), ranges))
+        ranges = [
+            (c.name, f"{c.value:.4g} {c.unit}", f"{c.low:.4g} to {c.high:.4g}", c.source) for c in found.constants
+        ]
+        out.print(table("\nfitted constants", ("constant", "value", "over fits without one group", "source"), ranges))
         gates = [
             (gate.name, f"{gate.limit:.0%}", f"{gate.found:.1%}", "met" if gate.met else "MISSED", gate.reason)
             for gate in found.gates

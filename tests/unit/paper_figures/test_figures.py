@@ -164,6 +164,7 @@ def test_the_simulators_errors_are_drawn_from_what_validate_left(made_store, tmp
         validate(store.root, as_json=True)
     plot = build("validation", store)
     assert plot.figure is not None and plot.table is not None
-    assert [axes.get_title(loc="left") for axes in plot.figure.axes] == ["serving", "training"]
+    titles = [axes.get_title(loc="left") for axes in plot.figure.axes]
+    assert titles == ["serving, held out", "training, held out", "blind, frozen predictions"]
     assert set(plot.table["use"]) == {"fitted", "development", "held out", "blind", "blind, extrapolated"}
     assert any(note.startswith("Gate missed: serving") for note in plot.notes)
