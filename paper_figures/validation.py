@@ -7,6 +7,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.ticker import LogLocator
 
 from analysis.style import WIDTH_IN, Plot, plain_log
 from paper_figures.sources import Sources
@@ -59,6 +60,7 @@ def _figure(points: list[dict[str, Any]]) -> plt.Figure:
         axes.set(xscale="log", yscale="log", title=title, xlabel="measured (s)", ylabel="predicted (s)")
         for axis in (axes.xaxis, axes.yaxis):
             plain_log(axis)
+            axis.set_major_locator(LogLocator())
         axes.legend(fontsize=6, loc="upper left")
     figure.tight_layout()
     return figure
