@@ -15,7 +15,7 @@ from libra.results.cell import Cell
 
 POLICIES = ("verl-static-uniform", "best-homogeneous", "libra", "pattern-blind", "pattern-cmlfq")
 NETWORKS = ("nic15", "nic22", "nic176")
-ASSUMED = ("train_fixed_s=4.5", "train_fixed_s=18", "backward_compute_share=0.258", "mixed_step_penalty=1")
+ASSUMED = ("train_fixed_s=4.5", "train_fixed_s=18", "backward_compute_share=0.258", "mixed_reads_per_head=0.2")
 """Half and twice the fixed time of a step; the measured slow attention backward; engines without the penalty of mixed
 steps, as FlashAttention 3 is said to be."""
 

@@ -37,6 +37,11 @@ class BlindPoint(msgspec.Struct, frozen=True):
     frozen_s: float
     now_s: float
 
+    @property
+    def frozen_error(self) -> float:
+        """Relative; positive where the frozen prediction was too slow."""
+        return self.frozen_s / self.measured_s - 1.0
+
 
 def gpustack_blind(c: Constants) -> Iterator[BlindPoint]:
     """Bursts and closed loops through the simulator's engine, as in `gpustack`."""
@@ -101,9 +106,9 @@ def _node(kernel: dict[str, str], num_gpus: int) -> Cluster:
 def _constants(kernel: dict[str, str], c: Constants) -> Constants:
     """The shipped constants, attention replaced by what was published for this GPU and kernel."""
     names = {
-        "prefill_compute_share": "forward_share",
+        "prefill_tile_share": "forward_share",
         "backward_compute_share": "backward_share",
-        "mixed_step_penalty": "mixed_penalty",
+        "mixed_reads_per_head": "mixed_reads_per_head",
     }
     return msgspec.structs.replace(c, **{name: float(kernel[key]) for name, key in names.items() if kernel[key]})
 

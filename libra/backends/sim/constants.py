@@ -32,9 +32,11 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decode_overhead_s: float
     decode_per_seq_head_s: float
     decode_memory_share: float
-    mixed_step_penalty: float
+    mixed_reads_per_head: float
     prefill_overhead_s: float
-    prefill_compute_share: float
+    prefill_tile_share: float
+    prefill_key_tile_s: float
+    prefill_memory_share: float
 
     elementwise_kernels: float
     elementwise_overhead_s: float

@@ -21,7 +21,7 @@ PRIORS: Mapping[Stage, Mapping[str, tuple[float, float]]] = {
     "serving": {
         "gemm_memory_share": (0.75, 0.3),
         "decode_memory_share": (0.75, 0.3),
-        "mixed_step_penalty": (2.0, 0.7),
+        "mixed_reads_per_head": (1.0, 0.7),
         "step_overhead_s": (1e-3, 1.0),
     },
     "training": {
@@ -31,9 +31,10 @@ PRIORS: Mapping[Stage, Mapping[str, tuple[float, float]]] = {
     },
 }
 """What rows of a stage determine: centre and spread (of the logarithm) of what an engineer would say without them. They
-matter only where the held-out group alone knows: the engine's overhead (batch 1 of small models) and the penalty of
-mixed steps (bursts). They were written down after earlier fits to all rows had been seen (a penalty of 3.6 to 3.9, an
-overhead of 1.3 ms), and their centres lie away from those: held-out errors are no blind test."""
+matter only where the held-out group alone knows: the engine's overhead (batch 1 of small models) and what KV costs in
+mixed steps (bursts; 1 is what each query head reading by itself would cost). They were written down after earlier fits
+to all rows had been seen (0.72 to 0.78 reads, an overhead of 1.3 ms), and their centres lie away from those: held-out
+errors are no blind test."""
 FITTED: Mapping[Stage, tuple[str, ...]] = {stage: tuple(priors) for stage, priors in PRIORS.items()}
 
 ROW_SIGMA = 0.06

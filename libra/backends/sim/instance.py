@@ -16,6 +16,7 @@ from libra.backends.sim.checked_cache import make_cache
 from libra.backends.sim.kv_cache import Prompt
 from libra.backends.sim.options import SimOptions
 from libra.backends.sim.truth import StepModel
+from libra.backends.sim.truth_ops import tile_area
 from libra.core.errors import CapacityError
 
 
@@ -203,7 +204,7 @@ class Instance:
     def _begin_mixed(self, now: float) -> None:
         """One step with prefill chunks: decode tokens first, then the queue's chunks up to the token budget."""
         budget = max(self.options.block_tok, self.options.max_batched_tok - len(self._running))
-        chunk_tok, area = 0, 0.0
+        chunk_tok = area = longest_tok = 0
         for request in self.prefilling:
             take = min(request.context_tok - request.done_tok, budget - chunk_tok)
             if take <= 0:
@@ -211,11 +212,13 @@ class Instance:
             if not request.started:
                 request.started = True
                 request.queue_s += now - request.arrived_s
-            area += 4.0 * take * (request.done_tok + take / 2)
+            area += tile_area(request.done_tok, take)
             request.done_tok += take
+            longest_tok = max(longest_tok, request.done_tok)
             request.prefilled_tok += take
             chunk_tok += take
-        self._begin(now, 1, self.model.mixed_s(chunk_tok, area, len(self._running), self._kv_read_tok))
+        seconds = self.model.mixed_s(chunk_tok, area, longest_tok, len(self._running), self._kv_read_tok)
+        self._begin(now, 1, seconds)
 
     # -- tokens ----------------------------------------------------------------------------------------------------
 

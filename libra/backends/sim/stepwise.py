@@ -14,6 +14,7 @@ from libra.backends.sim.checked_cache import make_cache
 from libra.backends.sim.instance import Request, check_fits
 from libra.backends.sim.options import SimOptions
 from libra.backends.sim.truth import StepModel
+from libra.backends.sim.truth_ops import tile_area
 
 
 class StepwiseInstance:
@@ -96,8 +97,7 @@ class StepwiseInstance:
         self._preempt()
         kv_tok = sum(request.context_tok for request in self.running)
         if self.prefilling:
-            chunk_tok, area = self._take_chunks()
-            seconds = self.model.mixed_s(chunk_tok, area, len(self.running), kv_tok)
+            seconds = self.model.mixed_s(*self._take_chunks(), len(self.running), kv_tok)
         else:
             seconds = self.model.decode_s(len(self.running), kv_tok)
         self._step_start_s, self._at_rest = self._now(), False
@@ -125,8 +125,10 @@ class StepwiseInstance:
             newest.num_preemptions += 1
             self._requeue(newest, reusable=True)
 
-    def _take_chunks(self) -> tuple[int, float]:
-        budget, chunk_tok, area = max(self.options.block_tok, self.options.max_batched_tok - len(self.running)), 0, 0.0
+    def _take_chunks(self) -> tuple[int, int, int]:
+        """Tokens, tile area and longest context of the step's chunks."""
+        budget = max(self.options.block_tok, self.options.max_batched_tok - len(self.running))
+        chunk_tok = area = longest_tok = 0
         for request in self.prefilling:
             take = min(request.context_tok - request.done_tok, budget - chunk_tok)
             if take <= 0:
@@ -134,11 +136,12 @@ class StepwiseInstance:
             if not request.started:
                 request.started = True
                 request.queue_s += self._now() - request.arrived_s
-            area += 4.0 * take * (request.done_tok + take / 2)
+            area += tile_area(request.done_tok, take)
             request.done_tok += take
+            longest_tok = max(longest_tok, request.done_tok)
             request.prefilled_tok += take
             chunk_tok += take
-        return chunk_tok, area
+        return chunk_tok, area, longest_tok
 
     def _end_step(self) -> None:
         """Every running turn has one token more; whole prompts give their first."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from libra.backends.sim.constants import Constants, load_constants
 from libra.backends.sim.truth_network import Network, hidden_bytes
-from libra.backends.sim.truth_ops import Kernels
+from libra.backends.sim.truth_ops import Kernels, tile_area
 from libra.backends.sim.truth_train import GIB, TrainModel, TrainTime
 from libra.core.errors import CapacityError
 from libra.core.hardware import BYTES_BF16, Cluster, Model
@@ -37,9 +37,8 @@ class StepModel:
         kv_ranks = min(tp, model.num_kv_heads)
         self.beta = model.kv_bytes_per_tok / (kv_ranks * constants.decode_memory_share * self._kernels.memory)
         """Seconds per KV token read in a pure decode step."""
-        self._mixed_beta = constants.mixed_step_penalty * self.beta
-        self._prefill_s = model.num_layers * constants.prefill_overhead_s
-        self._area_s = model.num_layers * self._kernels.attention_s(1.0, tp, constants.prefill_compute_share)
+        group = max(1.0, model.num_heads / max(tp, model.num_kv_heads))
+        self._mixed_beta = max(1.0, constants.mixed_reads_per_head * group) * self.beta
         self._decode_s = model.num_layers * constants.decode_overhead_s
         self._per_seq_s = constants.step_per_seq_s + (
             model.num_layers * constants.decode_per_seq_head_s * model.num_heads / tp
@@ -59,8 +58,9 @@ class StepModel:
         """A step that gives each of `num_seqs` sequences a token and reads their `kv_tok` KV tokens."""
         return self.alpha(num_seqs) + self.beta * kv_tok
 
-    def mixed_s(self, prefill_tok: int, prefill_area: float, num_seqs: int, kv_tok: int) -> float:
-        """A step that also prefills. `prefill_area` sums 4 c (context + c/2) over its chunks of c tokens.
+    def mixed_s(self, prefill_tok: int, area: int, longest_tok: int, num_seqs: int, kv_tok: int) -> float:
+        """A step that also prefills. `area` sums `tile_area` over its chunks, `longest_tok` is the longest context at a
+        chunk's end.
 
         Beside a chunk, KV is read several times slower (FlashAttention 2 on A100). One finished prefill is assumed to
         need logits.
@@ -68,7 +68,8 @@ class StepModel:
         if not prefill_tok:
             return self.decode_s(num_seqs, kv_tok)
         seconds = self._body_s(prefill_tok + num_seqs) + self._head_s(num_seqs + 1)
-        seconds += self._prefill_s + self._area_s * prefill_area
+        attention_s = self._kernels.prefill_attention_s(area, longest_tok, prefill_tok, self.tp)
+        seconds += self.model.num_layers * (self._c.prefill_overhead_s + attention_s)
         if num_seqs:
             seconds += self._decode_s + num_seqs * self._per_seq_s + self._mixed_beta * kv_tok
         return seconds
@@ -78,7 +79,7 @@ class StepModel:
         seconds, done = 0.0, 0
         while done < context_tok:
             chunk = min(chunk_tok, context_tok - done)
-            seconds += self.mixed_s(chunk, 4.0 * chunk * (done + chunk / 2), 0, 0)
+            seconds += self.mixed_s(chunk, tile_area(done, chunk), done + chunk, 0, 0)
             done += chunk
         return seconds
 

@@ -6,8 +6,21 @@ of its own (gpus/) keeps A100's efficiencies, and a run on it says so (range.py)
 
 from __future__ import annotations
 
+import math
+
 from libra.backends.sim.constants import Constants
 from libra.core.hardware import BYTES_BF16, Gpu, Model
+
+QUERY_TILE_TOK, KEY_TILE_TOK = 128, 64
+"""Tiles of FlashAttention 2 for heads of 128: rows are computed in whole tiles, whatever part of them is used."""
+
+
+def tile_area(context_tok: int, chunk_tok: int) -> int:
+    """FLOP per element of a chunk's heads after a context: 4 for each query row and key of the tiles it touches."""
+    rows = -(-chunk_tok // QUERY_TILE_TOK)
+    before, end = (-(-tok // KEY_TILE_TOK) * KEY_TILE_TOK for tok in (context_tok, context_tok + chunk_tok))
+    keys = (rows - 1) * before + QUERY_TILE_TOK * rows * (rows - 1) // 2 + end
+    return 4 * QUERY_TILE_TOK * keys
 
 
 class Kernels:
@@ -60,6 +73,15 @@ class Kernels:
     def head_s(self, m: float, tp: int) -> float:
         """Logits of `m` tokens."""
         return self.gemm_s(m, self.model.vocab / tp, self.model.hidden)
+
+    def prefill_attention_s(self, tile_area: float, longest_tok: float, num_tok: float, tp: int) -> float:
+        """Causal attention of one layer over chunks of `num_tok` tokens together, without the launch: tiles computed,
+        keys of the longest row of tiles one after another, heads read and written, whichever bounds."""
+        c, heads = self._c, self.model.num_heads * self.model.head_dim / tp
+        compute_s = tile_area * heads / (c.prefill_tile_share * self.peak)
+        serial_s = longest_tok / KEY_TILE_TOK * c.prefill_key_tile_s
+        memory_s = 4 * BYTES_BF16 * num_tok * heads / (c.prefill_memory_share * self.memory)
+        return math.sqrt(compute_s**2 + serial_s**2 + memory_s**2)
 
     def attention_s(self, area: float, tp: int, compute_share: float) -> float:
         """Causal attention of one layer; `area` sums 4 c (context + c/2) over chunks of c tokens."""

@@ -21,7 +21,7 @@ from libra.backends.sim.measured import Stage, measured_model, rows, sources
 from libra.backends.sim.options import SimOptions
 from libra.backends.sim.truth import StepModel, Truth
 from libra.backends.sim.truth_network import Network
-from libra.backends.sim.truth_ops import Kernels
+from libra.backends.sim.truth_ops import Kernels, tile_area
 from libra.core.hardware import Cluster, Gpu, Model
 from libra.core.plan import TrainLayout
 from libra.core.rng import stream
@@ -103,8 +103,8 @@ def _decode(table: str, stage: Stage, c: Constants) -> Iterator[Point]:
 def _prefill(table: str, stage: Stage, c: Constants) -> Iterator[Point]:
     for row in rows(table):
         batch, length, heads, kv_heads = (int(row[k]) for k in ("batch", "length_tok", "heads", "kv_heads"))
-        area = batch * 2.0 * length * length
-        seconds = c.prefill_overhead_s + _kernels(c, heads, kv_heads).attention_s(area, 1, c.prefill_compute_share)
+        kernels, area = _kernels(c, heads, kv_heads), batch * tile_area(0, length)
+        seconds = c.prefill_overhead_s + kernels.prefill_attention_s(area, length, batch * length, 1)
         name = f"{batch} x {length}, {heads}/{kv_heads} heads"
         yield Point(table, stage, name, table, float(row["time_s"]), seconds)
 

@@ -34,7 +34,7 @@ def test_the_grid_of_a_gpu_determines_all_but_the_engines_own_kernels() -> None:
     timed = [msgspec.structs.replace(point, time_s=predict_s(H100, A100, point)) for point in points]
     assert fit(H100, timed).kept == (
         "moe_overhead_s", "moe_memory_share", "moe_compute_share", "moe_power", "moe_hit_power", "custom_tp2_s",
-        "custom_tp2_gb_s", "custom_tp4_s", "custom_tp4_gb_s", "custom_tp8_s", "mixed_step_penalty",
+        "custom_tp2_gb_s", "custom_tp4_s", "custom_tp4_gb_s", "custom_tp8_s", "mixed_reads_per_head",
     )  # fmt: skip
     assert estimate_s(H100, points) < 600
     assert max(predict_s(H100, A100, point) for point in points) < LONGEST_S

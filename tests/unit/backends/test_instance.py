@@ -10,6 +10,7 @@ from libra.backends.sim.clock import Clock
 from libra.backends.sim.instance import Instance, Request
 from libra.backends.sim.options import SimOptions
 from libra.backends.sim.stepwise import StepwiseInstance
+from libra.backends.sim.truth_ops import tile_area
 from libra.core.errors import CapacityError
 
 
@@ -28,8 +29,9 @@ class LinearSteps:
     def decode_s(self, num_seqs: int, kv_tok: int) -> float:
         return self.alpha(num_seqs) + self.beta * kv_tok
 
-    def mixed_s(self, prefill_tok: int, prefill_area: float, num_seqs: int, kv_tok: int) -> float:
-        return self.alpha(num_seqs) + 3 * self.beta * kv_tok + 1e-4 * prefill_tok + 1e-9 * prefill_area
+    def mixed_s(self, prefill_tok: int, area: int, longest_tok: int, num_seqs: int, kv_tok: int) -> float:
+        prefill_s = 1e-4 * prefill_tok + 1e-10 * area + 1e-7 * longest_tok
+        return self.alpha(num_seqs) + 3 * self.beta * kv_tok + prefill_s
 
 
 Turn = tuple[float, int, int]
@@ -70,13 +72,15 @@ def slow(turns: list[Turn], options: SimOptions) -> dict[int, float]:
         scheduled_s = now
         kv_tok = sum(context for _, context, _, _ in running)
         if prefilling:
-            budget, chunk_tok, area = options.max_batched_tok - len(running), 0, 0.0
+            budget, chunk_tok, area, longest_tok = options.max_batched_tok - len(running), 0, 0, 0
             for entry in prefilling:
                 take = min(entry[1] - entry[2], budget - chunk_tok)
-                area += 4.0 * take * (entry[2] + take / 2)
+                if take:
+                    area += tile_area(entry[2], take)
+                    longest_tok = max(longest_tok, entry[2] + take)
                 entry[2] += take
                 chunk_tok += take
-            now += model.mixed_s(chunk_tok, area, len(running), kv_tok)
+            now += model.mixed_s(chunk_tok, area, longest_tok, len(running), kv_tok)
         else:
             now += model.alpha(len(running)) + model.beta * kv_tok
         for entry in running:
@@ -95,7 +99,7 @@ def slow(turns: list[Turn], options: SimOptions) -> dict[int, float]:
 
 def test_one_turn_takes_its_prefill_step_and_its_decode_steps() -> None:
     ends, _ = fast([(0.0, 100, 3)], SimOptions())
-    prefill_s = 0.010 + 1e-4 * 100 + 1e-9 * 4 * 100 * 50
+    prefill_s = 0.010 + 1e-4 * 100 + 1e-10 * 4 * 128 * 128 + 1e-7 * 100
     decode_s = 2 * 0.011 + 1e-6 * (101 + 102)
     assert ends[0] == pytest.approx(prefill_s + decode_s, rel=1e-12)
 

@@ -10,6 +10,7 @@ import pytest
 from libra.backends.sim.constants import Constants, load_constants, provenance
 from libra.backends.sim.measured import measured_model
 from libra.backends.sim.truth import TENSOR_PARALLEL, StepModel, Truth
+from libra.backends.sim.truth_ops import KEY_TILE_TOK, QUERY_TILE_TOK, tile_area
 from libra.clusters import load_cluster
 from libra.core.errors import CapacityError
 from libra.core.hardware import Model
@@ -53,19 +54,19 @@ def test_decode_is_linear_in_kv() -> None:
     assert step.decode_s(8, 0) == step.alpha(8)
     assert step.decode_s(8, 100_000) - step.decode_s(8, 0) == pytest.approx(100_000 * step.beta)
     assert step.beta == pytest.approx(163_840 / 2 / (C.decode_memory_share * 2.039e12))
-    assert step.mixed_s(0, 0.0, 8, 100_000) == step.decode_s(8, 100_000)
+    assert step.mixed_s(0, 0, 0, 8, 100_000) == step.decode_s(8, 100_000)
 
 
 @pytest.mark.parametrize("name", ["qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b", "qwen3-30b-a3b"])
 def test_doubling_tensor_parallelism_never_more_than_halves_a_step(name: str) -> None:
-    truth = Truth(A800, load_model(name))
+    truth, area = Truth(A800, load_model(name)), tile_area(0, 512)
     for tp in (1, 2, 4):
         small, large = truth.step_model(tp), truth.step_model(2 * tp)
         for num_seqs in (1, 2, 7, 16, 64, 256):
             for mean_tok in (1, 2_000, 40_000):
                 args = (num_seqs, num_seqs * mean_tok)
                 assert 0.5 * small.decode_s(*args) <= large.decode_s(*args)
-                assert 0.5 * small.mixed_s(512, 2048.0 * 256, *args) <= large.mixed_s(512, 2048.0 * 256, *args)
+                assert 0.5 * small.mixed_s(512, area, 512, *args) <= large.mixed_s(512, area, 512, *args)
 
 
 def test_eight_gpus_are_bounded_by_latency_and_overhead() -> None:
@@ -114,18 +115,42 @@ def test_prefill_is_below_peak() -> None:
         assert TRUTH.step_model(tp).prefill_s(32_768) > flops / (tp * 312e12)
 
 
-def test_kv_is_read_slower_beside_a_chunk() -> None:
-    step = TRUTH.step_model(1)
-    slope = (step.mixed_s(512, 1e6, 8, 80_000) - step.mixed_s(512, 1e6, 8, 0)) / 80_000
-    assert slope == pytest.approx(C.mixed_step_penalty * step.beta)
+@pytest.mark.parametrize(("name", "tp", "group"), [("qwen3-14b", 1, 5), ("qwen3-14b", 8, 5), ("qwen3-30b-a3b", 8, 4)])
+def test_beside_a_chunk_each_query_head_reads_its_kv_alone(name: str, tp: int, group: float) -> None:
+    """32 query heads on 4 KV heads: with KV heads replicated over eight GPUs, 4 query heads of a GPU share one."""
+    step = Truth(A800, load_model(name)).step_model(tp)
+    slope = (step.mixed_s(512, 0, 512, 8, 80_000) - step.mixed_s(512, 0, 512, 8, 0)) / 80_000
+    assert slope == pytest.approx(C.mixed_reads_per_head * group * step.beta)
+
+
+def test_kv_is_never_read_less_than_once() -> None:
+    sharing = msgspec.structs.replace(C, mixed_reads_per_head=0.01)
+    step = Truth(A800, QWEN_14B, sharing).step_model(1)
+    assert step.mixed_s(512, 0, 512, 8, 80_000) - step.mixed_s(512, 0, 512, 8, 0) == pytest.approx(80_000 * step.beta)
+
+
+@pytest.mark.parametrize("context_tok", [0, 64, 100, 5000])
+@pytest.mark.parametrize("chunk_tok", [1, 63, 64, 128, 129, 1000, 2048])
+def test_tiles_of_a_chunk_are_counted_whole(context_tok: int, chunk_tok: int) -> None:
+    """A row of tiles holds 128 queries and reads keys in tiles of 64 up to its last query."""
+    flops = 0
+    for first in range(0, chunk_tok, QUERY_TILE_TOK):
+        last = min(first + QUERY_TILE_TOK, chunk_tok)
+        whole = last - first == QUERY_TILE_TOK and last < chunk_tok
+        keys = math.ceil(context_tok / KEY_TILE_TOK) * KEY_TILE_TOK + last if whole else context_tok + last
+        flops += 4 * QUERY_TILE_TOK * math.ceil(keys / KEY_TILE_TOK) * KEY_TILE_TOK
+    assert tile_area(context_tok, chunk_tok) == flops
+    assert flops >= 4 * chunk_tok * (context_tok + chunk_tok / 2)
 
 
 def test_mixed_step_adds_up() -> None:
     """One chunk alone equals the prefill estimate; its attention is quadratic."""
     step = TRUTH.step_model(1)
-    assert step.prefill_s(1000) == step.mixed_s(1000, 4.0 * 1000 * 500, 0, 0)
-    attention_s = step.mixed_s(1000, 4e9, 0, 0) - step.mixed_s(1000, 0.0, 0, 0)
-    assert attention_s == pytest.approx(40 * 4e9 * 40 * 128 / (0.57 * 312e12))
+    assert step.prefill_s(1000) == step.mixed_s(1000, tile_area(0, 1000), 1000, 0, 0)
+    bare_s = step.mixed_s(1000, 0, 0, 0, 0)
+    attention_s = [step.mixed_s(1000, area, 0, 0, 0) - bare_s for area in (10**12, 2 * 10**12)]
+    assert attention_s[0] == pytest.approx(40 * 1e12 * 40 * 128 / (C.prefill_tile_share * 312e12), rel=1e-2)
+    assert attention_s[1] == pytest.approx(2 * attention_s[0], rel=1e-2)
 
 
 def test_few_tokens_of_a_sparse_model_hit_few_experts() -> None:
@@ -209,9 +234,9 @@ def test_every_constant_has_unit_source_and_kind() -> None:
 
 
 def test_constants_can_be_replaced_for_sensitivity() -> None:
-    slower = msgspec.structs.replace(load_constants(), mixed_step_penalty=4.74)
+    slower = msgspec.structs.replace(load_constants(), mixed_reads_per_head=4.74)
     step = Truth(A800, QWEN_14B, slower).step_model(1)
-    assert step.mixed_s(512, 1e6, 8, 80_000) > TRUTH.step_model(1).mixed_s(512, 1e6, 8, 80_000)
+    assert step.mixed_s(512, 0, 512, 8, 80_000) > TRUTH.step_model(1).mixed_s(512, 0, 512, 8, 80_000)
     assert step.alpha(8) == TRUTH.step_model(1).alpha(8)
 
 
@@ -221,4 +246,4 @@ def test_without_cuda_graphs_small_steps_take_what_the_cpu_needs_to_launch_them(
     floor_s = model.num_layers * load_constants().eager_layer_s
     assert graph.decode_s(1, 1000) < floor_s <= eager.decode_s(1, 1000)
     assert eager.decode_s(1, 0) == pytest.approx(eager.decode_s(16, 0), rel=0.15), "launch-bound"
-    assert eager.mixed_s(32768, 0.0, 0, 0) == graph.mixed_s(32768, 0.0, 0, 0), "long kernels hide the launches"
+    assert eager.mixed_s(32768, 0, 0, 0, 0) == graph.mixed_s(32768, 0, 0, 0, 0), "long kernels hide the launches"

@@ -12,7 +12,7 @@ import pytest
 from libra.backends.sim.constants import load_constants
 from libra.backends.sim.truth import Truth
 from libra.backends.sim.truth_network import Network
-from libra.backends.sim.truth_ops import Kernels
+from libra.backends.sim.truth_ops import Kernels, tile_area
 from libra.clusters import load_cluster
 from libra.core.hardware import Cluster, Gpu, Model
 from libra.core.plan import TrainLayout
@@ -92,8 +92,8 @@ def test_gpustack_saturated_steps(shared_root: Path, record_property: Report, ca
     mean_context = prompt + new / 2
     num_seqs = int(min(new * 2048 / (prompt + new), step.kv_capacity_tok / mean_context))
     chunk = 2048 - num_seqs
-    area = 2.0 * chunk * prompt
-    seconds = step.mixed_s(chunk, area, num_seqs, int(num_seqs * mean_context))
+    area = tile_area(0, prompt) * chunk // prompt
+    seconds = step.mixed_s(chunk, area, prompt // 2, num_seqs, int(num_seqs * mean_context))
     error = seconds * 1e3 / float(measured[case]["median_itl_ms"]) - 1
     assert mean_error([error], f"GPUStack Qwen3-14B {case}, step of {num_seqs} sequences", record_property) <= 0.08
 

@@ -72,11 +72,11 @@ def test_models_differ() -> None:
 
 
 def test_growth_of_one_group_from_1k_to_32k() -> None:
-    """16 sequences on 16 GPUs with 9 s fixed: 3.9 within a tenth at TP2 and TP4. The 9 s were chosen for that, so
+    """16 sequences on 16 GPUs with 9 s fixed: 3.9 within 15 % at TP2 and TP4. The 9 s were chosen for that, so
     this checks consistency, not truth."""
     for tp, dp in ((2, 8), (4, 4)):
         short, long = (TRUTH.train_step_s(TrainLayout(tp=tp, dp=dp), [tok] * 16) for tok in (1024, 32_768))
-        assert long.total_s / short.total_s == pytest.approx(3.9, rel=0.1)
+        assert long.total_s / short.total_s == pytest.approx(3.9, rel=0.15)
         assert short.fixed_s == long.fixed_s == 9.0
 
 
@@ -93,7 +93,9 @@ def test_attention_is_quadratic_in_sequences_not_in_micro_batches() -> None:
     tokens = 40_960
     area_ratio = (whole.compute_s - packed.compute_s) / (tokens**2 - 40 * 1024**2)
     halves = TRUTH.train_step_s(layout, [20_480] * 2)
-    assert (whole.compute_s - halves.compute_s) / (tokens**2 - 2 * 20_480**2) == pytest.approx(area_ratio, rel=1e-6)
+    assert (whole.compute_s - halves.compute_s) / (tokens**2 - 2 * 20_480**2) == pytest.approx(area_ratio, rel=5e-3), (
+        "up to whole tiles"
+    )
 
 
 def test_recompute_adds_one_forward() -> None:

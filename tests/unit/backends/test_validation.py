@@ -49,7 +49,7 @@ def test_each_table_names_its_origin_and_licence() -> None:
 
 def test_errors_have_not_grown() -> None:
     """What was reached when the constants were last fitted; the gates of the command are stricter."""
-    for stage, bound in (("serving", 0.085), ("training", 0.053)):
+    for stage, bound in (("serving", 0.079), ("training", 0.053)):
         errors = [abs(point.error) for point in held_out(stage)]
         assert sum(errors) / len(errors) < bound
 

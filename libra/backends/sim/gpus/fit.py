@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -26,8 +26,6 @@ beyond, and larger powers overflow."""
 SPARE_POINTS = 1
 """Points beyond the number of constants without which A100's values stay: fewer would fit anything."""
 
-SHORT_TOK, LONG_TOK = 128, 4096
-
 
 @dataclass(frozen=True)
 class Part:
@@ -36,10 +34,9 @@ class Part:
     kind: str
     constants: tuple[str, ...]
     gpus: int = 0
-    only: Callable[[GpuPoint], bool] = lambda point: True
 
     def takes(self, point: GpuPoint) -> bool:
-        return point.kind == self.kind and (not self.gpus or point["gpus"] == self.gpus) and self.only(point)
+        return point.kind == self.kind and (not self.gpus or point["gpus"] == self.gpus)
 
     def replaced(self, constants: Constants, values: Sequence[float]) -> Constants:
         """`constants` with those of this part replaced; one element of those that are tuples by group size."""
@@ -51,12 +48,6 @@ class Part:
 
     def values(self, constants: Constants) -> list[float]:
         return [_element(getattr(constants, name), self.gpus) for name in self.constants]
-
-
-def _is_short_or_long(point: GpuPoint) -> bool:
-    """Prefill attention reaches the share of peak that the truth takes for all lengths only from `LONG_TOK` on (A100:
-    43 % at 2,048 tokens, 57 % from 8,192), and long contexts are where it counts. Short sequences time the launch."""
-    return point["length_tok"] >= LONG_TOK or point["batch"] * point["length_tok"] <= SHORT_TOK
 
 
 def _element(value: float | tuple[float, ...], gpus: int) -> float:
@@ -72,7 +63,10 @@ def _with_element(value: float | tuple[float, ...], gpus: int, new: float) -> fl
 PARTS = (
     Part("gemm", ("gemm_overhead_s", "gemm_compute_share", "gemm_memory_share", "gemm_power")),
     Part("decode_attention", ("decode_overhead_s", "decode_per_seq_head_s", "decode_memory_share")),
-    Part("prefill_attention", ("prefill_overhead_s", "prefill_compute_share"), only=_is_short_or_long),
+    Part(
+        "prefill_attention",
+        ("prefill_overhead_s", "prefill_tile_share", "prefill_key_tile_s", "prefill_memory_share"),
+    ),
     Part("elementwise", ("elementwise_overhead_s", "elementwise_memory_share")),
     Part("moe", ("moe_overhead_s", "moe_memory_share", "moe_compute_share", "moe_power", "moe_hit_power")),
     Part("engine_all_reduce", ("custom_tp2_s", "custom_tp2_gb_s"), gpus=2),
@@ -86,7 +80,7 @@ PARTS = (
 TP8 = ("custom_tp8_s", "custom_tp8_bytes", "custom_tp8_table_s")
 """The engine's all-reduce over eight GPUs is its table (no line fits it)."""
 
-UNDETERMINED = ("mixed_step_penalty",)
+UNDETERMINED = ("mixed_reads_per_head",)
 """A property of the GPU's attention kernels that no kind of point determines."""
 
 

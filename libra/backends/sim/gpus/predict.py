@@ -10,7 +10,7 @@ from libra.backends.sim.gpus.points import GpuPoint
 from libra.backends.sim.measured import measured_model
 from libra.backends.sim.truth import StepModel, Truth
 from libra.backends.sim.truth_network import Network
-from libra.backends.sim.truth_ops import Kernels
+from libra.backends.sim.truth_ops import Kernels, tile_area
 from libra.core.hardware import BYTES_BF16, Cluster, Gpu, Model
 from libra.core.plan import TrainLayout
 
@@ -45,8 +45,8 @@ def _decode(gpu: Gpu, c: Constants, point: GpuPoint) -> float:
 
 def _prefill(gpu: Gpu, c: Constants, point: GpuPoint) -> float:
     kernels = Kernels(gpu, _model(point["heads"], point["heads"], point["head_dim"]), c)
-    area = point["batch"] * 2.0 * point["length_tok"] ** 2
-    return c.prefill_overhead_s + kernels.attention_s(area, 1, c.prefill_compute_share)
+    length, batch = point["length_tok"], point["batch"]
+    return c.prefill_overhead_s + kernels.prefill_attention_s(batch * tile_area(0, length), length, batch * length, 1)
 
 
 def _elementwise(gpu: Gpu, c: Constants, point: GpuPoint) -> float:
