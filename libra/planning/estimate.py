@@ -70,6 +70,8 @@ class Demand:
     """Uncorrected seconds of the buckets priced so far: candidates of one search share most of theirs."""
     alone: dict[_PoolKey, _Alone] = field(default_factory=dict, compare=False, repr=False)
     """The same for one instance that serves a bucket by itself."""
+    train_times: dict[tuple[TrainLayout, int], TrainTime] = field(default_factory=dict, compare=False, repr=False)
+    """The same for training layouts at a number of replicas."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,10 @@ class Estimator:
 
     def raw_train(self, demand: Demand, layout: TrainLayout, dp: int) -> TrainTime:
         """Uncorrected."""
-        return train_time(self.cluster, self.model, layout, demand.train, dp)
+        found = demand.train_times.get((layout, dp))
+        if found is None:
+            found = demand.train_times[layout, dp] = train_time(self.cluster, self.model, layout, demand.train, dp)
+        return found
 
     def raw_rollout_s(self, demand: Demand, layout: RolloutLayout) -> float:
         """Uncorrected makespan: the slowest bucket. Inside a bucket requests are shared by speed, not by length."""
