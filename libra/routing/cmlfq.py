@@ -15,7 +15,7 @@ from libra.core.records import ToolStatus
 from libra.routing.buckets import bucket_of
 from libra.routing.prefix_tree import LEVELS, MAX_NODES, Level, PrefixTree, Walk
 from libra.routing.router import BucketRouter
-from libra.routing.sample import MIN_EVIDENCE
+from libra.routing.sample import MIN_EVIDENCE, Summary
 
 PAYLOAD_BOUNDS_TOK = (500, 5000)
 """Largest small and medium payload: the defaults of the authors' released code; the paper gives none."""
@@ -66,13 +66,18 @@ class CMlfq(BucketRouter):
         if found is None:
             return Why(bucket=current)
         level, remaining = found
-        mean_tok = event.context_tok + remaining.mean_tok
-        p90_tok = event.context_tok + remaining.p90_tok
-        wish = bucket_of(mean_tok, self.fleet.bounds_tok)
-        agreed = wish == bucket_of(p90_tok, self.fleet.bounds_tok)
-        must_move = not self.fleet.is_up(self.fleet.instance_of(event.trajectory))
-        worth = must_move or remaining.mean_tok >= self.min_remaining_share * event.context_tok
-        return Why(level, mean_tok, p90_tok, remaining.evidence, wish if agreed and worth else current)
+        context_tok, bounds_tok = event.context_tok, self.fleet.bounds_tok
+        mean_tok, p90_tok = context_tok + remaining.mean_tok, context_tok + remaining.p90_tok
+        wish = bucket_of(mean_tok, bounds_tok)
+        if wish != current and not (wish == bucket_of(p90_tok, bounds_tok) and self._pays(event, remaining)):
+            wish = current
+        return Why(level, mean_tok, p90_tok, remaining.evidence, wish)
+
+    def _pays(self, event: ToolReturned, remaining: Summary) -> bool:
+        """Whether enough is left for the price of a move, or the trajectory has to move anyway."""
+        if remaining.mean_tok >= self.min_remaining_share * event.context_tok:
+            return True
+        return not self.fleet.is_up(self.fleet.instance_of(event.trajectory))
 
     def ended(self, event: TrajectoryEnd) -> None:
         walk = self._walks.pop(event.trajectory)

@@ -22,6 +22,8 @@ by construction and the agreement rule would say nothing."""
 
 QUANTILE = 0.9
 """The paper's P90."""
+P90_SURVIVING = 1 - QUANTILE + 1e-9
+"""What survives the P90, with room for the rounding of up to `WINDOW` subtractions."""
 
 Length = NewType("Length", int)
 """One observation in one integer, since a tree holds hundreds of thousands: the tokens shifted by two bits, then
@@ -106,34 +108,30 @@ def _exact(num: int) -> _Masses:
         before.append(surviving)
         masses.append(surviving / (num - rank))
         surviving -= masses[-1]
-        if p90_rank < 0 and _is_p90(surviving):
+        if p90_rank < 0 and surviving <= P90_SURVIVING:
             p90_rank = rank
     return _Masses(tuple(masses), tuple(before), p90_rank)
 
 
-def _is_p90(surviving: float) -> bool:
-    return surviving <= 1 - QUANTILE + 1e-9
-
-
 def _mean_and_p90(ordered: Sequence[Length]) -> tuple[float, float]:
     """Up to the first censored length all masses are known; from there on the estimator's recursion runs."""
-    num = len(ordered)
-    masses, before, p90_rank = _exact(num)
-    mean_tok, rank = 0.0, 0
-    for rank, (each, mass) in enumerate(zip(ordered, masses, strict=True)):  # noqa: B007
+    masses, before, p90_rank = _exact(len(ordered))
+    mean_tok = 0.0
+    for each, mass in zip(ordered, masses, strict=True):
         if each & CENSORED:
             break
         mean_tok += mass * (each >> TOK_SHIFT)
     else:
-        return mean_tok, float(ordered[p90_rank] >> TOK_SHIFT) if num else 0.0
+        return mean_tok, float(ordered[p90_rank] >> TOK_SHIFT) if ordered else 0.0
+    rank = ordered.index(each)
     p90_tok = float(ordered[p90_rank] >> TOK_SHIFT) if p90_rank < rank else None
-    surviving = before[rank]
-    for at_risk, each in zip(range(num - rank, 0, -1), ordered[rank:], strict=True):
-        if each & CENSORED and at_risk > 1:
-            continue
-        mass = surviving / at_risk
-        mean_tok += mass * (each >> TOK_SHIFT)
-        surviving -= mass
-        if p90_tok is None and _is_p90(surviving):
-            p90_tok = float(each >> TOK_SHIFT)
+    surviving, at_risk = before[rank], len(ordered) - rank
+    for each in ordered[rank:]:
+        if not each & CENSORED or at_risk == 1:
+            mass = surviving / at_risk
+            mean_tok += mass * (each >> TOK_SHIFT)
+            surviving -= mass
+            if p90_tok is None and surviving <= P90_SURVIVING:
+                p90_tok = float(each >> TOK_SHIFT)
+        at_risk -= 1
     return mean_tok, p90_tok or 0.0
