@@ -80,6 +80,10 @@ class Estimator:
 
     cluster: Cluster
     model: Model
+    _latest: dict[str, tuple[Statistics, Allocation | None, Demand]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+    """The last question and its answer: planner and gate ask the same one, and share what has been priced for it."""
 
     @cached_property
     def engines(self) -> dict[int, Engine]:
@@ -104,6 +108,12 @@ class Estimator:
 
     def demand(self, statistics: Statistics, allocation: Allocation | None) -> Demand:
         """One step's demand, corrected by the steps that ran on the current allocation."""
+        latest = self._latest.get("demand")
+        if latest is None or latest[0] is not statistics or latest[1] is not allocation:
+            latest = self._latest["demand"] = statistics, allocation, self._demand(statistics, allocation)
+        return latest[2]
+
+    def _demand(self, statistics: Statistics, allocation: Allocation | None) -> Demand:
         run = statistics.run
         requests = compress(statistics.finished, run.batch)
         measured = [step.sync_s for step in statistics.steps if step.sync_s > 0]
