@@ -16,8 +16,8 @@ from libra.routing.prefix_tree import MAX_NODES
 class LibraOptions(Options):
     """`replan_every`: steps between planner runs; the paper gives no interval, 5 is that of the authors' released
     48-GPU configuration and less than the telemetry window of 8 steps, so that no step goes unseen. `hybrid_replicas`:
-    training replicas' worth of rollout GPUs that may change sides (assumed; the paper gives no pool size). `tree_nodes`:
-    most nodes that C-MLFQ's prefix tree remembers, at some 200 bytes each."""
+    training replicas' worth of rollout GPUs that may change sides (assumed; the paper gives no pool size).
+    `tree_nodes`: most nodes that C-MLFQ's prefix tree remembers, at some 200 bytes each."""
 
     hybrid_replicas: int = Field(2, ge=0)
     replan_every: int = Field(5, ge=0)
