@@ -14,7 +14,7 @@ from libra.core.commands import Why
 from libra.core.events import ToolReturned, TrajectoryEnd, TrajectoryStart
 from libra.routing.buckets import bucket_of
 from libra.routing.router import BucketRouter
-from libra.routing.sample import MIN_EVIDENCE, Length, Sample
+from libra.routing.sample import MIN_EVIDENCE, Sample, length
 
 MAX_PROMPTS = 200_000
 """More than any of the workloads' data sets hold (Search-R1: 169,615); least recently finished out first."""
@@ -38,16 +38,16 @@ class PromptHistory(BucketRouter):
 
     def ended(self, event: TrajectoryEnd) -> None:
         prompt_id = self._prompt_of.pop(event.trajectory)
-        length = Length(event.total_tok, event.status != "completed", event.status != "aborted")
-        self._prompts.setdefault(prompt_id, Sample()).add(length)
+        total = length(event.total_tok, event.status != "completed", event.status != "aborted")
+        self._prompts.setdefault(prompt_id, Sample()).add(total)
         self._prompts.move_to_end(prompt_id)
-        self._all.add(length)
+        self._all.add(total)
         if len(self._prompts) > MAX_PROMPTS:
             self._prompts.popitem(last=False)
 
     def _predict(self, prompt_id: str, fallback: int) -> Why:
         for level, sample in (("prompt", self._prompts.get(prompt_id)), ("shared", self._all)):
-            if sample is not None and sample.summary().evidence >= MIN_EVIDENCE:
+            if sample is not None and sample.evidence >= MIN_EVIDENCE:
                 mean_tok, p90_tok, evidence = sample.summary()
                 return Why(level, mean_tok, p90_tok, evidence, bucket_of(mean_tok, self.fleet.bounds_tok))
         return Why(bucket=fallback)

@@ -19,9 +19,11 @@ from libra.core.errors import unknown_name
 from libra.core.events import (
     AllocationChanged,
     Event,
+    Placed,
     PlannerTick,
     RunStart,
     StepEnd,
+    ToolReturned,
     TrajectoryEnd,
     TrajectoryStart,
 )
@@ -114,6 +116,10 @@ class _Memory:
     allocation: Allocation | None = None
 
 
+_ROUTED_ONLY = frozenset({ToolReturned, Placed})
+"""Events, nine tenths of all, that nobody but the router hears: neither planned from nor remembered."""
+
+
 @dataclass(frozen=True)
 class ComposedPolicy:
     """Planner + gate + router + elastic pool. `replan_every` counts steps between planner runs; 0 means never."""
@@ -139,6 +145,8 @@ class ComposedPolicy:
         return self.with_(**{part: defaults[part]})
 
     def decide(self, event: Event) -> Sequence[Command]:
+        if type(event) in _ROUTED_ONLY:
+            return self.router.on(event)
         self._remember(event)
         routed = self.router.on(event)
         if isinstance(event, RunStart):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
+from itertools import accumulate, count
 
 import msgspec
 
@@ -18,15 +18,19 @@ def name_instances(layout: RolloutLayout, allocation: Allocation | None) -> tupl
     not restart; a new id was never used by what is there.
     """
     there = allocation.instances if allocation else ()
-    free = {i.id: i for i in sorted(there, key=lambda i: i.id) if i.state != "down"}
+    free = sorted((i for i in there if i.state != "down"), key=lambda i: i.id)
     fresh = count(max((i.id for i in there), default=-1) + 1)
-    wanted = [(layout.edges.index(pool.high), pool.tp) for pool in layout.pools for _ in range(pool.count)]
+    edges = layout.edges
+    wanted = [(edges.index(pool.high), pool.tp) for pool in layout.pools for _ in range(pool.count)]
     kept: dict[int, int] = {}
     for same_bucket in (True, False):
         for at, (bucket, tp) in enumerate(wanted):
-            found = next((i for i in free.values() if i.tp == tp and (i.bucket == bucket or not same_bucket)), None)
-            if at not in kept and found is not None:
-                kept[at] = free.pop(found.id).id
+            if at in kept:
+                continue
+            found = next((i for i in free if i.tp == tp and (i.bucket == bucket or not same_bucket)), None)
+            if found is not None:
+                free.remove(found)
+                kept[at] = found.id
     return tuple(
         InstanceSpec(kept[at] if at in kept else next(fresh), tp, bucket) for at, (bucket, tp) in enumerate(wanted)
     )
@@ -53,7 +57,8 @@ def mark_hybrids(instances: Sequence[InstanceSpec], replica_gpus: int, num_repli
 
 def _group_of(free: Sequence[InstanceSpec], num_gpus: int) -> set[int]:
     """Ids of instances of exactly `num_gpus`, out of the shortest prefix of `free` that has such a group."""
-    for end in range(1, len(free) + 1):
+    sizes = accumulate(i.tp for i in free)
+    for end in (at for at, held in enumerate(sizes, 1) if held >= num_gpus):
         left, group = num_gpus, set()
         # Sizes are powers of two: taking the largest first finds a group whenever there is one.
         for i in sorted(free[:end], key=lambda i: (-i.tp, i.bucket, i.id)):

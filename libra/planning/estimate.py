@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from libra.cost.calibration import Correction, fit_training, moving_factor, obse
 from libra.cost.communication import weight_sync_s
 from libra.cost.memory import engine_bytes_per_gpu, engine_fits, usable_bytes
 from libra.cost.requests import Requests, compress, part
-from libra.cost.rollout import Engine, Schedule, rollout_s, schedule_of, whole_load
+from libra.cost.rollout import Engine, Load, Schedule, rollout_s, schedule_of, whole_load
 from libra.cost.training import TrainLoad, TrainTime, train_load, train_time
 from libra.planning.layout import RolloutLayout, of_instances
 from libra.planning.topology import GB, tensor_sizes
@@ -41,6 +42,20 @@ def plan_of(allocation: Allocation) -> Plan | None:
     )
 
 
+_PoolKey = tuple[int, int, int]
+"""Size of an instance and the points that it serves: `tp`, `low`, `high`."""
+_Bucket = tuple[tuple[_PoolKey, int], ...]
+"""Pools of one bucket with their counts."""
+
+
+class _Alone(NamedTuple):
+    """One instance with a bucket to itself; `speed` is buckets a second."""
+
+    points: Requests
+    load: Load
+    speed: float
+
+
 @dataclass(frozen=True)
 class Demand:
     """What one training step asks for, and how much the estimate has been off."""
@@ -51,6 +66,12 @@ class Demand:
     schedule: Schedule
     sync_s: float
     correction: Correction = field(default_factory=Correction)
+    bucket_s: dict[_Bucket, float] = field(default_factory=dict, compare=False, repr=False)
+    """Uncorrected seconds of the buckets priced so far: candidates of one search share most of theirs."""
+    alone: dict[_PoolKey, _Alone] = field(default_factory=dict, compare=False, repr=False)
+    """The same for one instance that serves a bucket by itself."""
+    train_times: dict[tuple[TrainLayout, int], TrainTime] = field(default_factory=dict, compare=False, repr=False)
+    """The same for training layouts at a number of replicas."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +80,10 @@ class Estimator:
 
     cluster: Cluster
     model: Model
+    _latest: dict[str, tuple[Statistics, Allocation | None, Demand]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+    """The last question and its answer: planner and gate ask the same one, and share what has been priced for it."""
 
     @cached_property
     def engines(self) -> dict[int, Engine]:
@@ -83,6 +108,12 @@ class Estimator:
 
     def demand(self, statistics: Statistics, allocation: Allocation | None) -> Demand:
         """One step's demand, corrected by the steps that ran on the current allocation."""
+        latest = self._latest.get("demand")
+        if latest is None or latest[0] is not statistics or latest[1] is not allocation:
+            latest = self._latest["demand"] = statistics, allocation, self._demand(statistics, allocation)
+        return latest[2]
+
+    def _demand(self, statistics: Statistics, allocation: Allocation | None) -> Demand:
         run = statistics.run
         requests = compress(statistics.finished, run.batch)
         measured = [step.sync_s for step in statistics.steps if step.sync_s > 0]
@@ -116,27 +147,44 @@ class Estimator:
 
     def raw_train(self, demand: Demand, layout: TrainLayout, dp: int) -> TrainTime:
         """Uncorrected."""
-        return train_time(self.cluster, self.model, layout, demand.train, dp)
+        found = demand.train_times.get((layout, dp))
+        if found is None:
+            found = demand.train_times[layout, dp] = train_time(self.cluster, self.model, layout, demand.train, dp)
+        return found
 
     def raw_rollout_s(self, demand: Demand, layout: RolloutLayout) -> float:
         """Uncorrected makespan: the slowest bucket. Inside a bucket requests are shared by speed, not by length."""
-        slowest = 0.0
-        for low, high in sorted({(pool.low, pool.high) for pool in layout.pools}):
-            pools = [pool for pool in layout.pools if (pool.low, pool.high) == (low, high)]
-            if low == high:
-                continue
+        if not layout.pools:
+            return float("inf")
+        buckets: dict[tuple[int, int], list[tuple[_PoolKey, int]]] = {}
+        for pool in layout.pools:
+            if pool.low != pool.high:
+                buckets.setdefault((pool.low, pool.high), []).append(((pool.tp, pool.low, pool.high), pool.count))
+        return max((self._bucket_s(demand, tuple(pools)) for pools in buckets.values()), default=0.0)
+
+    def _bucket_s(self, demand: Demand, pools: _Bucket) -> float:
+        """Uncorrected makespan of the pools that share a bucket; inf where none of them can serve it."""
+        found = demand.bucket_s.get(pools)
+        if found is None:
+            total = sum(self._alone(demand, key).speed * count for key, count in pools)
+            found = max(self._taken_s(demand, key, total) for key, _ in pools) if total > 0 else float("inf")
+            demand.bucket_s[pools] = found
+        return found
+
+    def _alone(self, demand: Demand, key: _PoolKey) -> _Alone:
+        found = demand.alone.get(key)
+        if found is None:
+            tp, low, high = key
             points = part(demand.requests, low, high)
-            loads = {pool.tp: whole_load(self.engines[pool.tp], points) for pool in pools}
-            speeds = {
-                tp: 1 / float(rollout_s(self.engines[tp], points, load, demand.schedule)) for tp, load in loads.items()
-            }
-            total = sum(speeds[pool.tp] * pool.count for pool in pools)
-            for pool in pools if total > 0 else ():
-                share = speeds[pool.tp] / total
-                taken_s = rollout_s(self.engines[pool.tp], points, loads[pool.tp], demand.schedule, share)
-                slowest = max(slowest, float(taken_s))
-            slowest = slowest if total > 0 else float("inf")
-        return slowest if layout.pools else float("inf")
+            load = whole_load(self.engines[tp], points)
+            speed = 1 / float(rollout_s(self.engines[tp], points, load, demand.schedule))
+            found = demand.alone[key] = _Alone(points, load, speed)
+        return found
+
+    def _taken_s(self, demand: Demand, key: _PoolKey, total_speed: float) -> float:
+        """Time of an instance for its share of the bucket, which goes by speed."""
+        points, load, speed = self._alone(demand, key)
+        return float(rollout_s(self.engines[key[0]], points, load, demand.schedule, speed / total_speed))
 
     def train_s(self, demand: Demand, time: TrainTime) -> float:
         """Corrected, and never faster than the hardware's peak."""

@@ -181,10 +181,14 @@ class JointPlanner:
 
     def _with_hybrids(self, demand: Demand, candidates: Sequence[Candidate], allocation: Allocation | None) -> Plan:
         plans: list[Plan] = []
+        bases: dict[RolloutLayout, Plan] = {}
         for candidate in candidates:
-            base = self._assemble(demand, candidate, allocation)
-            marked = mark_hybrids(base.instances, base.train.replica_gpus, self.hybrid_replicas)
-            plans.extend(hybrid_states(self.estimator, demand, msgspec.structs.replace(base, instances=marked)))
+            train, base = candidate.leaf.layout, bases.get(candidate.rollout)
+            if base is None:
+                base = bases[candidate.rollout] = self._assemble(demand, candidate, allocation)
+            marked = mark_hybrids(base.instances, train.replica_gpus, self.hybrid_replicas)
+            plan = msgspec.structs.replace(base, train=train, instances=marked)
+            plans.extend(hybrid_states(self.estimator, demand, plan))
         most = max(len(plan.hybrid_replicas) for plan in plans)
         best = _best_state([plan for plan in plans if len(plan.hybrid_replicas) == most])
         if most == self.hybrid_replicas:

@@ -11,4 +11,5 @@ def bucket_of(total_tok: float, bounds_tok: Sequence[int]) -> int:
 
     Longer than every bound: the last bucket, which must take it. No bounds: 0.
     """
-    return min(bisect_left(bounds_tok, total_tok), max(0, len(bounds_tok) - 1))
+    bucket = bisect_left(bounds_tok, total_tok)
+    return bucket if bucket < len(bounds_tok) else max(0, bucket - 1)

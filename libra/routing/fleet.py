@@ -32,14 +32,24 @@ class Fleet:
 
     def on(self, event: Event) -> None:
         """Keep up with the run; trajectories that this fleet never placed are ignored."""
-        if isinstance(event, AllocationChanged | PlannerTick):
+        if isinstance(event, Placed | ToolReturned):
+            self.saw(event.trajectory, event.instance)
+        elif isinstance(event, AllocationChanged | PlannerTick):
             self._see(event.allocation)
-        elif isinstance(event, Placed | ToolReturned):
-            if event.trajectory in self._where:
-                self._settle(event.trajectory, event.instance)
-        elif isinstance(event, TrajectoryEnd) and event.trajectory in self._where:
-            self._live[self._where.pop(event.trajectory)] -= 1
-            self._home.pop(event.trajectory, None)
+        elif isinstance(event, TrajectoryEnd):
+            self.forget(event.trajectory)
+
+    def saw(self, trajectory: int, instance: int) -> None:
+        """A trajectory is really there."""
+        if trajectory in self._where:
+            self._settle(trajectory, instance)
+
+    def forget(self, trajectory: int) -> None:
+        """A trajectory is over."""
+        instance = self._where.pop(trajectory, None)
+        if instance is not None:
+            self._live[instance] -= 1
+            self._home.pop(trajectory, None)
 
     def knows(self, trajectory: int) -> bool:
         return trajectory in self._where
@@ -71,6 +81,8 @@ class Fleet:
 
     def serving(self, bucket: int) -> int:
         """`bucket` if one of its engines is up, else the next larger that has one, else the next smaller."""
+        if bucket in self._by_bucket:
+            return bucket
         buckets = list(self._by_bucket)
         if not buckets:
             raise LibraError("a placement was asked for while no instance is up; a backend must wait for one")

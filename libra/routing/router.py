@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from libra.core.commands import Command, Place, Why
-from libra.core.events import Event, ToolReturned, TrajectoryEnd, TrajectoryStart
+from libra.core.events import Event, Placed, ToolReturned, TrajectoryEnd, TrajectoryStart
 from libra.routing.fleet import ANY, Fleet
 
 
@@ -31,15 +31,25 @@ class BucketRouter:
         """Learn from a finished trajectory; called for those that this router placed."""
 
     def on(self, event: Event) -> Sequence[Command]:
-        if isinstance(event, TrajectoryEnd) and self.fleet.knows(event.trajectory):
-            self.ended(event)
-        self.fleet.on(event)
-        if isinstance(event, TrajectoryStart):
+        """The commonest events come first: two of them arrive with every turn."""
+        fleet = self.fleet
+        if isinstance(event, Placed):
+            fleet.saw(event.trajectory, event.instance)
+        elif isinstance(event, ToolReturned):
+            trajectory = event.trajectory
+            if fleet.knows(trajectory):
+                fleet.saw(trajectory, event.instance)
+                why = self.next(event, fleet.bucket_at(trajectory, event.context_tok))
+                return (self._place(trajectory, self._instance_for(trajectory, why.bucket), why),)
+        elif isinstance(event, TrajectoryStart):
             why = self.first(event)
-            return (self._place(event.trajectory, self.fleet.least_loaded(why.bucket), why),)
-        if isinstance(event, ToolReturned) and self.fleet.knows(event.trajectory):
-            why = self.next(event, self.fleet.bucket_at(event.trajectory, event.context_tok))
-            return (self._place(event.trajectory, self._instance_for(event.trajectory, why.bucket), why),)
+            return (self._place(event.trajectory, fleet.least_loaded(why.bucket), why),)
+        elif isinstance(event, TrajectoryEnd):
+            if fleet.knows(event.trajectory):
+                self.ended(event)
+                fleet.forget(event.trajectory)
+        else:
+            fleet.on(event)
         return ()
 
     def _instance_for(self, trajectory: int, bucket: int) -> int:

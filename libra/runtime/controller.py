@@ -33,17 +33,20 @@ class Controller:
 
     def emit(self, event: Event, apply: Callable[[Command], None]) -> None:
         """Deliver an event and carry out what the policy answers, in order, acknowledgements included."""
-        self._queue.append(event)
+        queue = self._queue
+        queue.append(event)
         if self._busy:
             return
         self._busy = True
+        clock, decide, record = self.clock, self.policy.decide, self.recorder.decision
         try:
-            while self._queue:
-                current = self._queue.popleft()
-                started = self.clock()
-                commands = self.policy.decide(current)
-                _check(current, commands)
-                self.recorder.decision(current, commands, self.clock() - started)
+            while queue:
+                current = queue.popleft()
+                started = clock()
+                commands = decide(current)
+                if commands or type(commands) is not tuple:
+                    _check(current, commands)
+                record(current, commands, clock() - started)
                 for command in commands:
                     apply(command)
         finally:
@@ -55,8 +58,9 @@ _ANSWERED = (RunStart, TrajectoryStart, ToolReturned, PlannerTick)
 
 
 def _check(event: Event, commands: object) -> None:
-    name = type(event).__name__
-    if not isinstance(commands, list | tuple):
+    if not isinstance(commands, (list, tuple)):
+        name = type(event).__name__
         raise PolicyError(f"{name} at {event.t_s:.3f} s was answered with {commands!r}; a sequence of commands is due")
     if commands and not isinstance(event, _ANSWERED):
+        name = type(event).__name__
         raise PolicyError(f"{name} at {event.t_s:.3f} s was answered with {commands[0]!r}; it only informs")

@@ -97,6 +97,8 @@ class Feeder:
     model: Model
     script: Script = field(default_factory=Script)
     oracle: Oracle = "hidden"
+    first_id: int = 0
+    """Number of the first trajectory."""
     exchanges: list[Exchange] = field(default_factory=list)
     plan: Plan | None = None
     _lost: int | None = None
@@ -204,7 +206,7 @@ class Feeder:
         self._drain()
         for _ in range(self.script.batch):
             record = trajectory(rng, self._started, mean_tok)
-            id_ = self._started
+            id_ = self.first_id + self._started
             self._started += 1
             self._live[id_] = _Live(record, context_tok=record.prompt_tok)
             truth = {"true": record.total_tok, "hidden": None, "wrong": 50_000 - record.total_tok}[self.oracle]

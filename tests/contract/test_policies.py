@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import FunctionType, ModuleType
 
 import msgspec
 import pytest
@@ -130,6 +132,31 @@ def test_commands_survive_the_event_log(spec: PolicySpec, play: Play) -> None:
     for exchange in play(spec):
         for command in exchange.commands:
             assert msgspec.json.decode(msgspec.json.encode(command), type=Command) == command
+
+
+def test_nothing_is_kept_by_trajectory_once_all_have_ended(
+    spec: PolicySpec, cluster: Cluster, model: Model, build: Callable[[PolicySpec], Policy]
+) -> None:
+    policy, first_id = build(spec), 10**9
+    kind = PipelineSpec(spec.pipeline) if spec.pipeline else PIPELINES[0]
+    feeder = Feeder(policy, cluster, model, Script(kind), "true" if spec.uses_oracle else "hidden", first_id=first_id)
+    num = sum(isinstance(exchange.event, TrajectoryStart) for exchange in feeder.run())
+    ids = range(first_id, first_id + num)
+    kept = [key for keys in keyed_by(policy) for key in keys if isinstance(key, int) and key in ids]
+    assert num and not kept, "a run's memory would grow with its length"
+
+
+def keyed_by(root: object) -> Iterator[list[object]]:
+    """The keys of every dictionary and the members of every set that an object holds, however deep."""
+    seen, waiting = {id(root)}, [root]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, dict | set | frozenset):
+            yield list(found)
+        for part in gc.get_referents(found):
+            if id(part) not in seen and not isinstance(part, type | ModuleType | FunctionType):
+                seen.add(id(part))
+                waiting.append(part)
 
 
 def test_only_an_oracle_looks_at_true_lengths(spec: PolicySpec, play: Play) -> None:

@@ -22,7 +22,7 @@ from libra.core.plan import Allocation, InstanceStatus, TrainLayout
 from libra.routing.buckets import bucket_of
 from libra.routing.cmlfq import CMlfq
 from libra.routing.router import BucketRouter
-from libra.routing.sample import Length, summarize
+from libra.routing.sample import CENSORED, EVIDENCE, QUANTILE, TOK_SHIFT, Length, Sample, Summary, length, summarize
 
 ROUTERS = (CMlfq, LeastLoaded, Mlfq, Oracle, PromptHistory, PromptHistoryPromote, TurnIndex)
 LAYOUT = TrainLayout(tp=4, dp=2)
@@ -129,17 +129,46 @@ def test_a_bucket_serves_the_length_or_is_the_last(total_tok: float, bounds_tok:
     assert bucket == 0 or total_tok > bounds_tok[bucket - 1]
 
 
-lengths = st.lists(st.builds(Length, st.integers(0, 40000), st.booleans()), min_size=1, max_size=40)
+lengths = st.lists(st.builds(length, st.integers(0, 40000), st.booleans()), min_size=1, max_size=40)
 
 
 @given(lengths, st.integers(0, 40000))
 def test_a_lower_bound_never_lowers_an_estimate(known: list[Length], cut_tok: int) -> None:
-    before, after = summarize(known), summarize([*known, Length(cut_tok, True, False)])
+    before, after = summarize(known), summarize([*known, length(cut_tok, True, False)])
     assert after.mean_tok >= before.mean_tok - 1e-6 and after.p90_tok >= before.p90_tok
 
 
 @given(lengths)
 def test_an_estimate_lies_within_its_sample(known: list[Length]) -> None:
     summary = summarize(known)
-    low, high = min(length.tok for length in known), max(length.tok for length in known)
+    low, high = min(known) >> TOK_SHIFT, max(known) >> TOK_SHIFT
     assert low - 1e-6 <= summary.mean_tok <= high + 1e-6 and low <= summary.p90_tok <= high
+
+
+def by_recursion(known: list[Length]) -> Summary:
+    """The Kaplan-Meier estimator as it is defined, over all lengths in order."""
+    surviving, mean_tok, p90_tok = 1.0, 0.0, None
+    for rank, each in enumerate(sorted(known)):
+        at_risk = len(known) - rank
+        if each & CENSORED and at_risk > 1:
+            continue
+        mass = surviving / at_risk
+        mean_tok += mass * (each >> TOK_SHIFT)
+        surviving -= mass
+        if p90_tok is None and surviving <= 1 - QUANTILE + 1e-9:
+            p90_tok = float(each >> TOK_SHIFT)
+    return Summary(mean_tok, p90_tok or 0.0, sum(each & EVIDENCE for each in known))
+
+
+observed = st.builds(length, st.integers(0, 300), st.booleans(), st.booleans())
+
+
+@given(st.lists(observed, max_size=40), st.integers(1, 12), st.integers(1, 5))
+def test_a_window_kept_in_order_summarises_as_one_made_anew(known: list[Length], window: int, every: int) -> None:
+    sample = Sample()
+    for number, each in enumerate(known, 1):
+        sample.add(each, window)
+        expected = by_recursion(known[max(0, number - window) : number])
+        assert sample.evidence == expected.evidence
+        if number % every == 0:
+            assert sample.summary() == expected, "to the last bit"

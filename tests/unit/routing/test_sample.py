@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from libra.routing.sample import WINDOW, Length, Sample, Summary, summarize
+from libra.routing.sample import WINDOW, Length, Sample, Summary, length, summarize
 
 
 def exact(*toks: int) -> list[Length]:
-    return [Length(tok) for tok in toks]
+    return [length(tok) for tok in toks]
 
 
 def test_without_censoring_it_is_the_mean_and_the_nearest_rank_p90() -> None:
@@ -28,22 +28,22 @@ def test_zeros_are_lengths_too() -> None:
 
 def test_kaplan_meier_by_hand() -> None:
     # At risk 4, 3, 2, 1; 20 is censored, so 10 keeps 1/4 and the 3/4 left go to 30 and 40 alike.
-    lengths = [Length(10), Length(20, True), Length(30), Length(40)]
+    lengths = [length(10), length(20, True), length(30), length(40)]
     assert summarize(lengths) == Summary(pytest.approx(10 / 4 + 30 * 3 / 8 + 40 * 3 / 8), 40.0, 4)
 
 
 def test_the_longest_counts_as_it_is_even_if_censored() -> None:
-    assert summarize([Length(10), Length(30, True)]) == Summary(pytest.approx(20.0), 30.0, 2)
+    assert summarize([length(10), length(30, True)]) == Summary(pytest.approx(20.0), 30.0, 2)
 
 
 def test_an_aborted_length_is_no_evidence() -> None:
-    assert summarize([Length(10), Length(5, True, False)]).evidence == 1
+    assert summarize([length(10), length(5, True, False)]).evidence == 1
 
 
 def test_the_window_forgets_the_oldest_in_mean_and_p90_alike() -> None:
     sample = Sample()
     for _ in range(WINDOW):
-        sample.add(Length(1000))
+        sample.add(length(1000))
     for _ in range(WINDOW):
-        sample.add(Length(20000))
+        sample.add(length(20000))
     assert sample.summary() == Summary(pytest.approx(20000.0), 20000.0, WINDOW)
