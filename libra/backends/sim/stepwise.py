@@ -10,13 +10,13 @@ import math
 from collections import deque
 from collections.abc import Callable
 
-from libra.backends.sim.instance import Request, check_fits
+from libra.backends.sim.instance import InPython, Request, check_fits
 from libra.backends.sim.kv_cache import KvCache
 from libra.backends.sim.options import SimOptions
 from libra.backends.sim.truth import StepModel
 
 
-class StepwiseInstance:
+class StepwiseInstance(InPython):
     """State of one engine; see `Instance` for what its methods promise."""
 
     def __init__(
@@ -53,7 +53,7 @@ class StepwiseInstance:
         return bool(self.waiting or self.prefilling or self.running)
 
     def submit(self, request: Request) -> None:
-        check_fits(self.id, self.model, request)
+        check_fits(self.id, self.model, request.context_tok + request.remaining_tok + 1)
         request.arrived_s = self._now()
         self.waiting.append(request)
         if not self._at_rest:

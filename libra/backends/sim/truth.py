@@ -53,8 +53,13 @@ class StepModel:
         """Seconds of a decode step over `num_seqs` sequences apart from reading their KV."""
         if num_seqs >= len(self._alphas):
             for num in range(len(self._alphas), num_seqs + 1):
-                self._alphas.append(self._body_s(num) + self._head_s(num) + self._decode_s + num * self._per_seq_s)
+                self._alphas.append(self.body_s(num) + self.head_s(num) + self._decode_s + num * self._per_seq_s)
         return self._alphas[num_seqs]
+
+    @property
+    def figures_s(self) -> tuple[float, float, float, float, float, float]:
+        """What `mixed_s` takes per KV token alone and beside chunks, for prefill, area, decode and sequences."""
+        return self.beta, self._mixed_beta, self._prefill_s, self._area_s, self._decode_s, self._per_seq_s
 
     def decode_s(self, num_seqs: int, kv_tok: int) -> float:
         """A step that gives each of `num_seqs` sequences a token and reads their `kv_tok` KV tokens."""
@@ -68,7 +73,7 @@ class StepModel:
         """
         if not prefill_tok:
             return self.decode_s(num_seqs, kv_tok)
-        seconds = self._body_s(prefill_tok + num_seqs) + self._head_s(num_seqs + 1)
+        seconds = self.body_s(prefill_tok + num_seqs) + self.head_s(num_seqs + 1)
         seconds += self._prefill_s + self._area_s * prefill_area
         if num_seqs:
             seconds += self._decode_s + num_seqs * self._per_seq_s + self._mixed_beta * kv_tok
@@ -83,7 +88,7 @@ class StepModel:
             done += chunk
         return seconds
 
-    def _body_s(self, num_tok: int) -> float:
+    def body_s(self, num_tok: int) -> float:
         """Layers' products, elementwise kernels and all-reduces of `num_tok` tokens, and the engine's own overhead."""
         seconds = self._bodies.get(num_tok)
         if seconds is None:
@@ -94,7 +99,8 @@ class StepModel:
             self._bodies[num_tok] = seconds
         return seconds
 
-    def _head_s(self, num_rows: int) -> float:
+    def head_s(self, num_rows: int) -> float:
+        """Logits of that many rows."""
         while num_rows >= len(self._heads):
             self._heads.append(self._kernels.head_s(len(self._heads), self.tp))
         return self._heads[num_rows]
