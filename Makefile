@@ -1,7 +1,7 @@
 # Everything from a fresh clone: `make reproduce` (laptop, no GPU), `make test` (what CI runs). `make help` lists the rest.
 
 # What `make reproduce` runs, in this order. An interrupted run resumes: finished cells are never run again.
-REPRODUCE_STUDIES ?= end_to_end ablation routing motivation throughput_bound asynchrony sensitivity worlds
+REPRODUCE_STUDIES ?= end_to_end ablation routing motivation growth throughput_bound asynchrony sensitivity worlds
 REPRODUCE_OPTIONS ?=
 # Folder of public agent traces; those found there are imported and run as well (study `traces`).
 TRACES ?= ../shared/traces

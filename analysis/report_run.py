@@ -181,12 +181,12 @@ class TimingFacts:
 
 
 def timing_facts(cells: Sequence[StoredCell]) -> TimingFacts:
-    """From `timing_model.json`: constants of the first finished cell that stored them, notes of all."""
+    """From `timing_model.json`: constants of the first finished cell that stored them, warnings of all."""
     stored = [_read(cell, "timing_model.json") for cell in cells if cell.status.state == "done"]
     constants: dict[str, Any] = next((each["constants"] for each in stored if each.get("constants")), {})
     rows = pd.DataFrame(
         [{"constant": name, **{key: str(fact.get(key, "")) for key in CONSTANT}} for name, fact in constants.items()]
     )
     kinds = Counter(fact.get("kind", "") for fact in constants.values())
-    notes = dict.fromkeys(each["note"] for each in stored if each.get("note"))
+    notes = dict.fromkeys(text for each in stored for text in each.get("warnings", ()))
     return TimingFacts(rows, ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())), tuple(notes))

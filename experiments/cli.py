@@ -43,6 +43,11 @@ class Launcher(StrEnum):
     processes = "processes"
 
 
+class Device(StrEnum):
+    cuda = "cuda"
+    cpu = "cpu"
+
+
 StoreOption = Annotated[Path, typer.Option("--store", help="Folder of results.", envvar=None)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 PluginOption = Annotated[
@@ -77,6 +82,7 @@ def run(
             help="KEY=VALUE: cluster, model or an option (see `libra list option`); repeatable.",
         ),
     ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Hold runs to the simulator's laws: sim.check=true.")] = False,
     trace: Annotated[list[Path] | None, typer.Option(help="Canonical trace for study `traces`; repeatable.")] = None,
     policy: Annotated[
         list[str] | None, typer.Option(help="Policy beside the study's own, for example a plug-in's; repeatable.")
@@ -98,7 +104,7 @@ def run(
             seeds,
             steps,
             only,
-            tuple(changes or ()),
+            (*(changes or ()), *(("sim.check=true",) if check else ())),
             tuple(trace or ()),
             tuple(plugin or ()),
             tuple(policy or ()),
@@ -213,12 +219,41 @@ def report(
     results.report(store, out)
 
 
+@app.command(rich_help_panel="Data")
+def calibrate(
+    device: Annotated[Device, typer.Option(help="What is timed.")] = Device.cuda,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Time for all points; fewer are timed in less.")] = 10.0,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Table of measured points; an existing one goes on.")] = Path(
+        "measured.csv"
+    ),
+    cluster: Annotated[
+        str | None, typer.Option(help="Cluster (name or file) with the device's data sheet; cpu2 on the CPU.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Model whose shapes and steps are timed.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be timed, and for how long.")] = False,
+) -> None:
+    """Time this machine's GPUs into the table that calibrates the simulator for them (needs torch)."""
+    from experiments.commands import calibrate as command
+
+    command.calibrate(command.Request(device.value, minutes, out, cluster, model), dry_run=dry_run)
+
+
 @app.command(rich_help_panel="Results")
-def validate(store: StoreOption = STORE, json: JsonOption = False) -> None:
+def validate(
+    store: StoreOption = STORE,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", help="A GPU with a table of its own, by name or by the path of a cluster file."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
     """The simulator's times beside measured ones: errors by source, and the gates; exit 3 when one is missed."""
     from experiments.commands import check
 
-    check.validate(store, as_json=json)
+    if gpu is None:
+        check.validate(store, as_json=json)
+    else:
+        check.validate_gpu(gpu, as_json=json)
 
 
 def main(argv: list[str] | None = None) -> None:

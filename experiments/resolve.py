@@ -78,7 +78,7 @@ class Resolver:
         return self._codes[files]
 
     def inputs(self, cell: Cell) -> tuple[Path, ...]:
-        """Files beside the product that decide the cell's outcome: plug-ins, trace, cluster and model of its own."""
+        """Files beside the product that decide the cell's outcome: plug-ins, trace, cluster, measured GPU and model."""
         workload, _ = self._workload(cell)
         self.registry.get("policy", cell.policy)  # an unknown name is an error with its nearest match
         origins = [self.registry.origin("policy", cell.policy), self.registry.origin("workload", workload.name)]
@@ -86,6 +86,8 @@ class Resolver:
         if cell.workload.startswith(TRACE_PREFIX):
             files.append(Path(cell.workload.removeprefix(TRACE_PREFIX)))
         files += [Path(cell.cluster)] if cell.cluster not in list_clusters() else []
+        measured = self._cluster(cell).gpu.measured
+        files += [Path(measured)] if measured else []
         files += [Path(cell.model)] if cell.model not in list_models() else []
         return tuple(dict.fromkeys(files))
 

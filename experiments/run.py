@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from experiments.resolve import Resolver, Setup
 from libra.core.errors import StoreError
@@ -18,6 +19,9 @@ from libra.results.atomic import write_bytes
 from libra.results.cell import Cell
 from libra.results.provenance import provenance, summary_fingerprint
 from libra.results.store import CellDir, Metrics, Status, Store, read_json
+
+if TYPE_CHECKING:
+    from libra.backends.sim.engine import Simulator
 
 OnStep = Callable[[int, int], None]
 
@@ -93,7 +97,6 @@ def _attempt(cell_dir: CellDir, setup: Setup, on_step: OnStep | None) -> None:
 
 
 def _simulate(cell_dir: CellDir, setup: Setup, progress: Progress) -> None:
-    from libra.backends.sim.constants import provenance as provenance_of_constants
     from libra.backends.sim.engine import Simulator
     from libra.runtime.controller import Controller
     from libra.runtime.recorder import FileRecorder
@@ -109,11 +112,22 @@ def _simulate(cell_dir: CellDir, setup: Setup, progress: Progress) -> None:
         uses_oracle=setup.policy.uses_oracle,
         options=setup.sim_options,
     )
-    cell_dir.write_json("timing_model.json", {"note": simulator.truth.note, "constants": provenance_of_constants()})
+    _write_timing_model(cell_dir, simulator)
     recorder = FileRecorder(cell_dir, setup.cluster.num_gpus, setup.pipeline, progress)
     with closing(recorder), closing(simulator):
         simulator.run(Controller(policy, recorder, clock=time.perf_counter))
         recorder.finish(time.perf_counter() - started_s)
+    _write_timing_model(cell_dir, simulator)
+
+
+def _write_timing_model(cell_dir: CellDir, simulator: Simulator) -> None:
+    """Constants, and how far the run left what they were measured on: once before the plans are known, once after."""
+    from libra.backends.sim.gpus import provenance_of
+    from libra.backends.sim.range import outside
+
+    plans, longest_tok = simulator.fleet.plans, simulator.workload.max_context_tok
+    warnings = outside(simulator.cluster, simulator.model, plans, longest_tok)
+    cell_dir.write_json("timing_model.json", {"warnings": warnings, "constants": provenance_of(simulator.cluster.gpu)})
 
 
 def _reason(error: BaseException) -> str:

@@ -16,6 +16,7 @@ FIGURES = (
     "routing",
     "traces",
     "growth",
+    "growth_settings",
     "drift",
     "tp_study",
     "reward",

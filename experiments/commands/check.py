@@ -7,7 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from experiments.commands.output import console, print_json, table
+from experiments.commands.output import console, constant, print_json, table
+from libra.core.errors import ConfigError, unknown_name
+from libra.core.hardware import Gpu
 from libra.results.atomic import make_folder, write_bytes
 
 EXIT_GATE_MISSED = 3
@@ -42,3 +44,48 @@ def validate(root: Path, *, as_json: bool) -> None:
         out.print(f"\nwritten to {root / FILE_NAME}; `libra report` shows it")
     if not found.passed:
         sys.exit(EXIT_GATE_MISSED)
+
+
+def validate_gpu(name: str, *, as_json: bool) -> None:
+    """Print the errors on one GPU's own table, and the constants fitted to it beside A100's. Raises `ConfigError`."""
+    from libra.backends.sim.constants import provenance
+    from libra.backends.sim.gpus import fit_of, provenance_of
+    from libra.backends.sim.gpus.check import check
+
+    gpu = _gpu(name)
+    errors, origins = check(gpu), fit_of(gpu).origins
+    constants, before = provenance_of(gpu), provenance()
+    if as_json:
+        fitted = {key: msgspec.to_builtins(constants[key]) for key in origins}
+        return print_json({"errors": msgspec.to_builtins(errors), "constants": fitted})
+    out = console()
+    rows = [
+        (each.kind, each.num_points, "fitted" if each.fitted else "check", f"{each.with_a100:.1%}", f"{each.mean:.1%}",
+         f"{each.bias:+.1%}", f"{each.held_out:.1%}", each.worst)
+        for each in errors
+    ]  # fmt: skip
+    columns = ("kind", "points", "use", "as A100", "mean", "bias", "held out", "worst point")
+    out.print(table(f"{gpu.name}: relative error of the predicted time", columns, rows))
+    shown = [
+        (key, constant(before[key].value), constant(constants[key].value), constants[key].source) for key in origins
+    ]
+    out.print(table("\nfitted constants", ("constant", "A100", gpu.name, "from"), shown))
+    out.print(f"\ntaken from A100: {', '.join(fit_of(gpu).kept) or 'nothing'}")
+
+
+def _gpu(name: str) -> Gpu:
+    """The GPU of a cluster file, or of a built-in cluster by the GPU's name. Raises `ConfigError` without a table."""
+    from libra.backends.sim.gpus import table_of
+    from libra.clusters import list_clusters, load_cluster
+
+    if name.endswith(".toml"):
+        gpu = load_cluster(name).gpu
+        if table_of(gpu) is None:
+            raise ConfigError("its GPU has no table of measured points", where=name, value=gpu.name,
+                              mend='add `measured = "FILE.csv"` to [gpu]; `libra calibrate` makes one')  # fmt: skip
+        return gpu
+    known = {gpu.name: gpu for gpu in (load_cluster(each).gpu for each in list_clusters()) if table_of(gpu)}
+    if name not in known:
+        raise unknown_name("GPU with a table of measured points", name, known, where="--gpu",
+                           mend="take one of these, or give the path of a cluster file")  # fmt: skip
+    return known[name]

@@ -38,14 +38,9 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
 
 
 def warnings_of(cell_dir: Path) -> list[str]:
-    """What a run had to assume about its workload and its GPUs; empty for a run that left no files."""
-    found: list[str] = []
-    for name, key in (("workload.json", "warnings"), ("timing_model.json", "note")):
-        file = cell_dir / name
-        if file.exists():
-            content = json.loads(file.read_bytes())[key]
-            found.extend([content] if isinstance(content, str) else content)
-    return [warning for warning in found if warning]
+    """What a run had to assume about its workload, and where it left the calibrated range; empty without files."""
+    files = [cell_dir / name for name in ("workload.json", "timing_model.json")]
+    return [text for file in files if file.exists() for text in json.loads(file.read_bytes()).get("warnings", ())]
 
 
 def figure(value: float) -> str:
@@ -55,3 +50,9 @@ def figure(value: float) -> str:
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4g}"
+
+
+def constant(value: float | tuple[float, ...]) -> str:
+    """A timing constant; of a whole table only its length."""
+    values = value if isinstance(value, tuple) else (value,)
+    return ", ".join(f"{each:.4g}" for each in values) if len(values) < 4 else f"{len(values)} values"

@@ -25,6 +25,7 @@ class _GpuTable(_Table):
     memory_gb: float = Field(gt=0)
     memory_gb_s: float = Field(gt=0)
     link_gb_s: float = Field(gt=0)
+    measured: str = ""
 
 
 class _NetworkTable(_Table):
@@ -52,10 +53,13 @@ def load_cluster(name_or_path: str | Path, network: str | None = None) -> Cluste
 
     `network` chooses one of the file's network profiles instead of its default. Raises `ConfigError` for an unknown
     name, profile or key, for broken TOML (with line and column) and for figures that are missing or not positive.
+    The GPU's `measured` is a path from the file's folder.
     """
-    where = str(name_or_path)
-    table = parse_options(_ClusterTable, read_toml("cluster", find_toml("cluster", name_or_path, FOLDER)), where)
+    where, path = str(name_or_path), find_toml("cluster", name_or_path, FOLDER)
+    table = parse_options(_ClusterTable, read_toml("cluster", path), where)
     gpu = parse_options(_GpuTable, table.gpu, f"{where} [gpu]")
+    if gpu.measured:
+        gpu = gpu.model_copy(update={"measured": str(path.parent / gpu.measured)})
     networks = {
         name: parse_options(_NetworkTable, values, f"{where} [networks.{name}]")
         for name, values in table.networks.items()

@@ -8,13 +8,17 @@ BYTES_BF16 = 2
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """Datasheet of one accelerator. `link_gb_s` is the one-way bandwidth to its peers in the node."""
+    """Datasheet of one accelerator. `link_gb_s` is the one-way bandwidth to its peers in the node.
+
+    `measured` is the path of a table of measured points; without one the backend looks for its own of that name.
+    """
 
     name: str
     peak_tflops: float
     memory_gb: float
     memory_gb_s: float
     link_gb_s: float
+    measured: str = ""
 
 
 class Cluster(msgspec.Struct, frozen=True):

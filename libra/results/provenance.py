@@ -17,8 +17,8 @@ from typing import Any
 from libra.core.errors import ConfigError
 
 OUTCOME_PACKAGES = ("libra", "baselines")
-OUTCOME_SUFFIXES = (".py", ".toml")
-"""Code and data files; clusters and models are TOML."""
+OUTCOME_SUFFIXES = (".py", ".toml", ".csv")
+"""Code and data files; clusters and models are TOML, measured points of GPUs CSV."""
 
 NO_OUTCOME = (
     "libra/results/glossary.py",

@@ -13,12 +13,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from libra.backends.sim.constants import Constants, load_constants, provenance
 from libra.backends.sim.engine import Simulator
 from libra.backends.sim.options import SimOptions
+from libra.backends.sim.truth import Truth
 from libra.clusters import load_cluster
 from libra.core.commands import Command, Place
 from libra.core.errors import ConfigError
 from libra.core.events import Event, PipelineSpec, TrajectoryEnd, TrajectoryStart
+from libra.core.hardware import Cluster
 from libra.core.records import ToolReturn, Trajectory, Turn
 from libra.core.registry import PolicyContext, PolicySpec, Registry
 from libra.models import load_model
@@ -235,3 +238,51 @@ def test_the_fast_engine_agrees_with_the_stepwise_one(
     for name in ("prefilled_tok", "cached_tok", "num_preemptions", "num_moves", "moved_tok", "trained_step"):
         counts = [{(r.group, r.sample): getattr(r, name) for r in log.trajectories} for log in (fast, slow)]
         assert counts[0] == counts[1], name
+
+
+FACTORS = ("custom_tp8_table_s",)
+"""All-reduce over eight GPUs is a table on a reference link; the runs below have no engine of eight."""
+
+
+def faster(cluster: Cluster, constants: Constants) -> tuple[Cluster, Constants]:
+    """Everything twice as fast: the data sheet, the network and every constant that is a time."""
+    gpu = msgspec.structs.replace(
+        cluster.gpu,
+        peak_tflops=2 * cluster.gpu.peak_tflops,
+        memory_gb_s=2 * cluster.gpu.memory_gb_s,
+        link_gb_s=2 * cluster.gpu.link_gb_s,
+    )
+    halved: dict[str, Any] = {}
+    for name, value in msgspec.structs.asdict(constants).items():
+        if provenance()[name].unit.split(" ")[0] == "s" and name not in FACTORS:
+            halved[name] = tuple(each / 2 for each in value) if isinstance(value, tuple) else value / 2
+    twice = msgspec.structs.replace(cluster, gpu=gpu, network_gb_s=2 * cluster.network_gb_s)
+    return twice, msgspec.structs.replace(constants, **halved)
+
+
+@pytest.mark.parametrize("policy", ["static-tp1", "static-tp4"])
+@settings(max_examples=10, deadline=None)
+@given(groups, st.integers(1, 3), st.integers(1, 4), pipelines)
+def test_twice_the_speed_halves_the_time(
+    policy: str, drawn: list[list[Trajectory]], per_step: int, num_steps: int, pipeline: PipelineSpec
+) -> None:
+    def ends_s(cluster: Cluster, constants: Constants, groups: Sequence[Sequence[Trajectory]]) -> list[float]:
+        spec = POLICIES[policy]
+        built = spec.build(PolicyContext(CLUSTER, MODEL, spec.options()))
+        log, options = Log(), SimOptions(check=True, profile_groups=2)
+        workload = Drawn(groups, per_step, num_steps)
+        simulator = Simulator(cluster, MODEL, workload, pipeline, options=options)
+        simulator.truth = simulator.fleet.truth = simulator.rollout.truth = Truth(cluster, MODEL, constants)
+        simulator.run(Controller(built, log, time.perf_counter))
+        return [row.end_s for row in log.steps]
+
+    quick = [[msgspec.structs.replace(each, turns=tuple(map(halved_tool, each.turns))) for each in g] for g in drawn]
+    slow_s = ends_s(CLUSTER, load_constants(), drawn)
+    fast_s = ends_s(*faster(CLUSTER, load_constants()), quick)
+    assert fast_s == pytest.approx([t_s / 2 for t_s in slow_s], rel=1e-9)
+
+
+def halved_tool(turn: Turn) -> Turn:
+    if turn.tool is None:
+        return turn
+    return Turn(turn.generated_tok, msgspec.structs.replace(turn.tool, latency_s=(turn.tool.latency_s or 0.0) / 2))

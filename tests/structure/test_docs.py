@@ -26,6 +26,8 @@ AS_IS = (
     r"libra (demo|run smoke|status|claims)( smoke)?",
     r"libra run .* --dry-run",
     r"libra run (coins|smoke --set) .*",
+    r"libra validate --gpu \S+",
+    r"libra calibrate .* --dry-run",
     r"libra (figures|report) --out [a-z]+",
 )
 
@@ -54,6 +56,9 @@ REDUCED = {
         "libra run traces --trace traces/mine.jsonl.gz --seeds 1 --steps 2 --only policy=libra"
     ),
     "libra validate": "libra validate || test $? -eq 3",
+    "libra calibrate --device cuda --cluster my_h100.toml --out my_h100.csv --minutes 10": (
+        "libra calibrate --device cuda --cluster my_h100.toml --out my_h100.csv --minutes 10 --dry-run"
+    ),
     "libra show CELL": f"libra show {CELL}",
     "libra replay CELL": f"libra replay {CELL}",
     "libra trace CELL": f"libra trace {CELL}",
@@ -120,10 +125,10 @@ def to_run(command: Command, desk: Path) -> str:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reader's folder, shared by all commands; Python and TOML blocks that name a file first are files in it."""
+    """The reader's folder, shared by all commands; blocks of Python, TOML or CSV that name a file are files in it."""
     folder = tmp_path_factory.mktemp("desk")
     for page in documents(ROOT):
-        for name, code in re.findall(r"```(?:python|toml)\n# (\S+)\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        for name, code in re.findall(r"```(?:python|toml|csv)\n# (\S+)\n(.*?)```", page.read_text(), flags=re.DOTALL):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(code)
     return folder

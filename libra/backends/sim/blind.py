@@ -92,8 +92,10 @@ def _kernel(gpu: str, attention: str) -> dict[str, str]:
 
 
 def _node(kernel: dict[str, str], num_gpus: int) -> Cluster:
-    figures = (float(kernel[key]) for key in ("peak_tflops", "memory_gb", "memory_gb_s", "link_gb_s"))
-    return Cluster("node", 1, num_gpus, Gpu(kernel["gpu"], *figures), "none", 22.0)
+    peak, memory, bandwidth, link = (
+        float(kernel[key]) for key in ("peak_tflops", "memory_gb", "memory_gb_s", "link_gb_s")
+    )
+    return Cluster("node", 1, num_gpus, Gpu(kernel["gpu"], peak, memory, bandwidth, link), "none", 22.0)
 
 
 def _constants(kernel: dict[str, str], c: Constants) -> Constants:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from libra.backends.sim.books import StepBooks, Totals, trajectory_row
+from libra.backends.sim.checks import RunChecks
 from libra.backends.sim.cores import make_clock
 from libra.backends.sim.fleet import Fleet
+from libra.backends.sim.gpus import fit_of
 from libra.backends.sim.instance import Instance, Request
 from libra.backends.sim.options import SimOptions
 from libra.backends.sim.pipelines import Done, make_pipeline
@@ -47,7 +49,8 @@ class Simulator:
         self.groups_per_step = workload.batch // workload.group_size
         self.version = 0
         self.clock = make_clock(self.options)
-        self.truth = Truth(cluster, model, self.options.constants())
+        own = fit_of(cluster.gpu)
+        self.truth = Truth(cluster, model, self.options.constants(own.constants, own.origins))
         self.fleet = Fleet(
             cluster,
             self.truth,
@@ -69,6 +72,7 @@ class Simulator:
             uses_oracle,
         )
         self.pipeline = make_pipeline(pipeline, self)
+        self._checks = RunChecks(pipeline, cluster.num_gpus) if self.options.check else None
         self._controller: Controller | None = None
         self._pending: list[Command] = []
         self._steps_closed = 0
@@ -132,6 +136,8 @@ class Simulator:
         for index in range(first_group, first_group + num_groups):
             group = self.workload.group(index)
             self._check_group(index, group)
+            if self._checks:
+                self._checks.launched(len(group))
             self.rollout.launch(group, index // self.groups_per_step)
 
     def _check_group(self, index: int, group: Sequence[Trajectory]) -> None:
@@ -145,6 +151,8 @@ class Simulator:
 
     def train(self, batch: Sequence[Live], done: Done) -> None:
         def start(start_s: float) -> None:
+            if self._checks:
+                self._checks.trains(batch, start_s)
             layout = self.fleet.train_layout()
             train_s = self.truth.train_step_s(layout, [live.context_tok for live in batch]).total_s
             self._books.train_s, self._books.layout, self._books.version = train_s, layout, self.version
@@ -184,6 +192,8 @@ class Simulator:
             self.rollout.num_preemptions,
         )
         row = books.row(step, batch, closed, self.fleet.num_rollout_gpus(), len(self.fleet.joined_s))
+        if self._checks:
+            self._checks.step(batch, row, self.rollout)
         recorder = self._require().recorder
         for live in batch:
             recorder.trajectory(trajectory_row(live, step, books.version))

@@ -73,6 +73,8 @@ class Fleet:
         self.cluster, self.truth, self.options, self.clock = cluster, truth, options, clock
         self._on_done, self._acknowledge, self.max_context_tok = on_done, report, max_context_tok
         self.plan: Plan | None = None
+        self.plans: list[Plan] = []
+        """Every plan that was carried out, for warnings about layouts that nobody measured."""
         self.instances: dict[int, Instance] = {}
         self.specs: dict[int, InstanceSpec] = {}
         self.states: dict[int, InstanceState] = {}
@@ -170,6 +172,7 @@ class Fleet:
         """The first plan: everything is up at once (a run starts when its engines are warm)."""
         self.node_of = self.validate(plan)
         self.plan = plan
+        self.plans.append(plan)
         for spec in plan.instances:
             self._start(spec)
         self.joined_s = {}
@@ -188,6 +191,7 @@ class Fleet:
         if plan.train != self.plan.train:
             self._regroup_s = self.truth.regroup_s(plan.train)
             self.moving_gpu_s += self._regroup_s * plan.train.num_gpus
+        self.plans.append(plan)
         wanted = {spec.id: spec for spec in plan.instances}
         self.plan, self.node_of, self.joined_s, self._kept = plan, nodes, {}, set()
         for id_ in list(self.instances):

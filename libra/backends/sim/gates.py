@@ -12,7 +12,7 @@ from libra.backends.sim.blind import BLIND
 from libra.backends.sim.constants import folds, load_constants
 from libra.backends.sim.fit import FITTED, held_out
 from libra.backends.sim.measured import Stage, sources
-from libra.backends.sim.truth import CALIBRATED_GPUS
+from libra.backends.sim.range import CALIBRATED_GPUS
 from libra.backends.sim.validation import Point, points
 from libra.core.rng import stream
 

@@ -12,7 +12,8 @@ import math
 from collections import deque
 from collections.abc import Callable
 
-from libra.backends.sim.kv_cache import KvCache, Prompt
+from libra.backends.sim.checked_cache import make_cache
+from libra.backends.sim.kv_cache import Prompt
 from libra.backends.sim.options import SimOptions
 from libra.backends.sim.truth import StepModel
 from libra.core.errors import CapacityError
@@ -87,7 +88,7 @@ class Instance(InPython):
         self.id, self.tp = instance_id, step_model.tp
         self.model, self.options = step_model, options
         self._now, self._schedule, self._on_done = now, schedule, on_done
-        self.cache = KvCache(step_model.kv_capacity_tok, options.block_tok)
+        self.cache = make_cache(step_model.kv_capacity_tok, options)
         self.waiting: deque[Request] = deque()
         self.prefilling: deque[Request] = deque()
         self._running: list[tuple[int, int, Request]] = []
@@ -124,9 +125,11 @@ class Instance(InPython):
             self._cut_segment(request.eligible_at)
 
     def update_weights(self, until_s: float, *, recompute: bool) -> None:
-        """Stop at the next step boundary until `until_s`. Prefixes are dropped, turns in flight re-prefill if asked."""
+        """Stop at the next step boundary until `until_s`. Prefixes are dropped unless the options keep them; turns in
+        flight re-prefill if asked."""
         self._paused_until_s = until_s
-        self.cache.reset()
+        if not self.options.keep_prefixes:
+            self.cache.reset()
         self._recompute_asked = recompute
         if self._boundary_s < math.inf:
             self._cut_segment(self._next_step())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Literal
 
 import msgspec
@@ -30,6 +30,8 @@ class SimOptions(Options):
     """Whether engines have a KV connector; without one every move is a re-prefill."""
     after_sync: Literal["recompute", "keep"] = "recompute"
     """KV of turns in flight at a weight update: dropped and re-prefilled (AReaL), or kept."""
+    keep_prefixes: bool = False
+    """Whether cached prefixes outlive a weight update, computed by older weights (no engine's default)."""
     profile_groups: int = Field(default=16, ge=1)
     """Groups of the profiling run that planners see at the start."""
     serving_fold: str = ""
@@ -42,7 +44,7 @@ class SimOptions(Options):
     """Closed forms between events; one event a step, the oracle of the former, hundreds of times slower; or the closed
     forms compiled by numba (extra `fast`), which gives the same bits."""
     check: bool = False
-    """Verify KV, token and time invariants while running."""
+    """Hold the run to its laws while it runs: KV, tokens, trajectories, causality, staleness, GPUs."""
 
     @field_validator("serving_fold", "training_fold")
     @classmethod
@@ -58,10 +60,14 @@ class SimOptions(Options):
         _replaced(value)
         return value
 
-    def constants(self) -> Constants:
-        """The timing truth's constants in the world that these options describe."""
-        changed = folds()["serving"].get(self.serving_fold, {}) | folds()["training"].get(self.training_fold, {})
-        return msgspec.structs.replace(load_constants(), **changed, **_replaced(self.replace))
+    def constants(self, own: Constants | None = None, fitted: Container[str] = ()) -> Constants:
+        """The timing truth's constants in the world that these options describe.
+
+        `own` are the GPU's; those `fitted` to its own table are no matter of the folds, which are A100's.
+        """
+        folded = folds()["serving"].get(self.serving_fold, {}) | folds()["training"].get(self.training_fold, {})
+        changed = {name: value for name, value in folded.items() if name not in fitted}
+        return msgspec.structs.replace(own or load_constants(), **changed | _replaced(self.replace))
 
 
 def _replaced(text: str) -> dict[str, float]:

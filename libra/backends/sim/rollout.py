@@ -100,6 +100,11 @@ class Rollout:
         """Preemptions of turns that are over."""
         return self._num_preemptions
 
+    @property
+    def num_unstarted(self) -> int:
+        """Trajectories that wait for admission."""
+        return len(self._queue)
+
     def idle_s(self) -> float:
         """Time without a live trajectory since the start."""
         return self._idle_total_s + (0.0 if self.live else self.clock.now_s - self._idle_since_s)

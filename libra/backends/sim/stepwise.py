@@ -10,8 +10,8 @@ import math
 from collections import deque
 from collections.abc import Callable
 
+from libra.backends.sim.checked_cache import make_cache
 from libra.backends.sim.instance import InPython, Request, check_fits
-from libra.backends.sim.kv_cache import KvCache
 from libra.backends.sim.options import SimOptions
 from libra.backends.sim.truth import StepModel
 
@@ -31,7 +31,7 @@ class StepwiseInstance(InPython):
         self.id, self.tp = instance_id, step_model.tp
         self.model, self.options = step_model, options
         self._now, self._schedule, self._on_done = now, schedule, on_done
-        self.cache = KvCache(step_model.kv_capacity_tok, options.block_tok)
+        self.cache = make_cache(step_model.kv_capacity_tok, options)
         self.waiting: deque[Request] = deque()
         self.prefilling: deque[Request] = deque()
         self.running: list[Request] = []
@@ -64,7 +64,8 @@ class StepwiseInstance(InPython):
 
     def update_weights(self, until_s: float, *, recompute: bool) -> None:
         self._paused_until_s = until_s
-        self.cache.reset()
+        if not self.options.keep_prefixes:
+            self.cache.reset()
         self._recompute_asked = recompute
 
     def _set_boundary(self, t_s: float) -> None:

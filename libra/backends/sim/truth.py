@@ -19,7 +19,6 @@ from libra.core.plan import TrainLayout
 
 TENSOR_PARALLEL = (1, 2, 4, 8)
 """Group sizes with measured all-reduces."""
-CALIBRATED_GPUS = ("A800-SXM4-80GB", "A100-SXM4-80GB")
 PREFILL_CHUNK_TOK = 8192
 """Step budget in which an idle engine prefills (vLLM V1's default on GPUs)."""
 
@@ -120,13 +119,6 @@ class Truth:
         self.sleep_s, self.wake_s = self._c.sleep_s, self._c.wake_s
         self.colocated_switch_s = self._c.colocated_switch_s
         """All GPUs change sides once, in either direction; weights included."""
-
-    @property
-    def note(self) -> str:
-        """How far the figures may be trusted on this GPU; empty on a calibrated one."""
-        if self.cluster.gpu.name in CALIBRATED_GPUS:
-            return ""
-        return f"{self.cluster.gpu.name}: assumed, A100's efficiencies on this data sheet"
 
     def step_model(self, tp: int) -> StepModel:
         """Engine timings, made once. Raises `CapacityError` when the model does not fit on `tp` GPUs."""

@@ -1,7 +1,7 @@
 """Kernel times of one GPU: GEMM, grouped MoE, elementwise and attention, as smooth roofs fitted to A100 tables.
 
-The formulas take peak and bandwidth from the cluster's data sheet, so another GPU keeps A100's efficiencies: that is
-an assumption for anything but A100 and A800 (see `Truth.note`).
+The formulas take peak and bandwidth from the cluster's data sheet, so a GPU without a table
+of its own (gpus/) keeps A100's efficiencies, and a run on it says so (range.py).
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def test_timing_constants_and_notes_are_shown(made_store, made_cell) -> None:
     store = made_store([(made_cell(policy="made-up"), 10.0)])
     assert timing_facts(store.cells()).constants.empty
     constant = {"value": 0.5, "unit": "s", "kind": "assumed", "source": "nobody says"}
-    stored = {"note": "a made-up model", "constants": {"delay_s": constant}}
+    stored = {"warnings": ["a made-up model"], "constants": {"delay_s": constant}}
     (store.cells()[0].path / "timing_model.json").write_bytes(msgspec.json.encode(stored))
     found = timing_facts(store.cells())
     assert found.constants.to_dict("records") == [{"constant": "delay_s", **constant, "value": "0.5"}]

@@ -179,6 +179,19 @@ def test_weight_update_stops_the_engine_and_drops_prefixes() -> None:
     assert request.context_tok == 150
 
 
+@pytest.mark.parametrize(("keep", "cached_tok"), [(False, 0), (True, 128)])
+def test_prefixes_outlive_a_weight_update_only_where_they_are_kept(keep: bool, cached_tok: int) -> None:
+    clock, done = Clock(), []
+    options = SimOptions(keep_prefixes=keep, check=True)
+    engine = Instance(0, LinearSteps(), options, clock.now, clock.at, lambda _, r: done.append(r))  # type: ignore[arg-type]
+    engine.submit(Request(0, ("p", 100), 100, 28))
+    clock.run(lambda: len(done) == 1)
+    engine.update_weights(clock.now_s + 1.0, recompute=True)
+    engine.submit(Request(0, ("p", 100), 150, 5))
+    clock.run(lambda: len(done) == 2)
+    assert done[1].cached_tok == cached_tok
+
+
 def test_context_that_can_never_fit_is_refused_with_a_reason() -> None:
     clock = Clock()
     engine = Instance(3, LinearSteps(1000), SimOptions(), clock.now, clock.at, lambda _, request: None)  # type: ignore[arg-type]

@@ -180,12 +180,6 @@ def test_impossible_groups(tp: int) -> None:
 # -- hardware and constants --------------------------------------------------------------------------------------------
 
 
-def test_other_hardware_is_marked_as_assumed() -> None:
-    assert TRUTH.note == ""
-    for name in ("h100x64", "cpu2"):
-        assert "assumed" in Truth(load_cluster(name), load_model("tiny")).note
-
-
 def test_faster_hardware_is_faster() -> None:
     h100 = Truth(load_cluster("h100x64"), QWEN_14B)
     for tp in TENSOR_PARALLEL:

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
+from experiments.cli import main
 from experiments.commands.data import replay
 from experiments.commands.look import show
 from experiments.commands.output import warnings_of
@@ -22,17 +22,30 @@ from libra.core.registry import Registry
 from libra.results.cell import Cell
 from libra.results.store import Store
 
+UNMEASURED = """name = "h20x8"
+num_nodes = 1
+gpus_per_node = 8
+default_network = "none"
+gpu = {name = "H20-SXM5-96GB", peak_tflops = 148.0, memory_gb = 96.0, memory_gb_s = 4000.0, link_gb_s = 450.0}
+networks.none.gb_s = 50.0
+"""
 
-def test_what_a_run_had_to_assume_is_told(
-    store: Store, registry: Registry, make_cell: Callable[..., Cell], capsys: pytest.CaptureFixture[str]
+
+def test_a_warning_is_kept_with_the_cell_and_told_once_a_study(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cell = msgspec.structs.replace(make_cell(), cluster="h100x64")
-    launch([cell], store, registry)
-    (folder,) = (store.root / "cells").iterdir()
-    (note,) = warnings_of(folder)
-    assert "H100-SXM5-80GB" in note
-    show(folder.name[:8], store.root, as_json=False)
-    assert f"note: {note}" in capsys.readouterr().out
+    (tmp_path / "h20.toml").write_text(UNMEASURED)
+    store = tmp_path / "runs"
+    command = f"run smoke --steps 2 --launcher inline --store {store} --set cluster={tmp_path / 'h20.toml'}"
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), "--set", "model=qwen3-4b"])
+    assert ended.value.code == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: GPU H20-SXM5-96GB")]
+    folders = list((store / "cells").iterdir())
+    assert len(folders) > 1 and len(notes) == 1
+    assert notes[0].removeprefix("note: ") in warnings_of(folders[0])
+    show(folders[0].name, store, as_json=False)
+    assert notes[0] in capsys.readouterr().out
 
 
 def test_an_unfinished_run_has_nothing_to_tell(tmp_path: Path) -> None:

@@ -56,7 +56,9 @@ def test_mistakes_are_found_before_anything_runs(
         resolver.code(cell)
 
 
-def test_files_of_the_users_own_are_part_of_the_identity(plugin: Path, tmp_path: Path, make_cell: MakeCell) -> None:
+def test_files_of_the_users_own_are_part_of_the_identity(
+    plugin: Path, tmp_path: Path, make_cell: MakeCell, project_root: Path
+) -> None:
     copy = tmp_path / "mine.py"
     copy.write_text(plugin.read_text())
     first = Resolver(Registry((copy,))).code(make_cell())
@@ -64,8 +66,10 @@ def test_files_of_the_users_own_are_part_of_the_identity(plugin: Path, tmp_path:
     copy.write_text(plugin.read_text() + "# changed\n")
     assert Resolver(Registry((copy,))).code(make_cell()) != first
     trace, cluster = tmp_path / "t.parquet", tmp_path / "c.toml"
+    text = (project_root / "libra" / "clusters" / "a800x8.toml").read_text()
+    cluster.write_text(text.replace("[gpu]", '[gpu]\nmeasured = "points.csv"'))
     cell = Cell.make("s", f"trace:{trace}", str(cluster), "qwen3-4b", "round-robin")
-    assert Resolver(Registry((plugin,))).inputs(cell) == (plugin, trace, cluster)
+    assert Resolver(Registry((plugin,))).inputs(cell) == (plugin, trace, cluster, tmp_path / "points.csv")
 
 
 def test_a_plugin_folder_counts_as_a_whole(plugin: Path, make_cell: MakeCell) -> None:

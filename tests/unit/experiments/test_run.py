@@ -162,3 +162,15 @@ def test_metrics_of_other_definitions_are_recomputed_without_a_run(
     file.write_bytes(b"damaged")
     refresh_metrics(cell, store, code)
     assert store.status(cell.identity(code)).state == "failed"
+
+
+def test_plans_that_nobody_measured_are_noted_with_the_cell(
+    store: Store, registry: Registry, make_cell: MakeCell, tmp_path: Path, project_root: Path
+) -> None:
+    """Round robin trains on half of the GPUs: 80 of 160."""
+    text = (project_root / "libra" / "clusters" / "a800x8.toml").read_text()
+    (tmp_path / "large.toml").write_text(text.replace("num_nodes = 1", "num_nodes = 20"))
+    cell = msgspec.structs.replace(make_cell(), cluster=str(tmp_path / "large.toml"))
+    assert run_cell(cell, store, registry).state == "done"
+    stored = msgspec.json.decode((folder(cell, store, registry) / "timing_model.json").read_bytes())
+    assert stored["warnings"] == ["training on 80 GPUs: calibrated up to 64 (llm_foundry), x1.2 extrapolated"]

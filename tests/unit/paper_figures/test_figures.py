@@ -16,6 +16,7 @@ from experiments.studies import (
     ablation,
     asynchrony,
     end_to_end,
+    growth,
     motivation,
     routing,
     sensitivity,
@@ -33,6 +34,7 @@ STUDIES = {
     "throughput": end_to_end, "drift": end_to_end, "reward": end_to_end, "ablation": ablation, "routing": routing,
     "growth": motivation, "tp_study": motivation, "asynchrony": asynchrony, "sensitivity": sensitivity,
     "throughput_bound": throughput_bound, "worlds": worlds,
+    "growth_settings": growth,
 }  # fmt: skip
 TABLES_ONLY = ("asynchrony", "sensitivity", "throughput_bound")
 

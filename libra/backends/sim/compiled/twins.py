@@ -53,6 +53,7 @@ class CompiledInstance:
         self.num_arriving = 0
         self._busy_s = 0.0
         self._is_closed = False
+        self._keeps_prefixes = clock.options.keep_prefixes
 
     @property
     def busy_s(self) -> float:
@@ -74,7 +75,8 @@ class CompiledInstance:
             store.grow_events()
 
     def update_weights(self, until_s: float, *, recompute: bool) -> None:
-        self.cache.reset()
+        if not self._keeps_prefixes:
+            self.cache.reset()
         while not loop.pause(*self._store.arrays, self.slot, until_s, recompute):
             self._store.grow_events()
 
@@ -92,7 +94,7 @@ class CompiledClock(Clock):
 
     def __init__(self, options: SimOptions) -> None:
         super().__init__()
-        self.store, self._checks = Store(options), options.check
+        self.store, self.options = Store(options), options
         self.engines: dict[int, CompiledInstance] = {}
         self.on_tool: Callable[[int], None]
         self.on_end: Callable[[int, CompiledInstance], None]
@@ -107,12 +109,12 @@ class CompiledClock(Clock):
             self.store.grow_events()
 
     def run(self, until: Callable[[], bool]) -> bool:
-        store, run, names, is_inside = self.store, loop.run, self.store.names, False
+        store, run, names, checks, is_inside = self.store, loop.run, self.store.names, self.options.check, False
         try:
             while is_inside or not until():
                 why, who, self.now_s = run(*store.arrays)
                 is_inside = why not in (TOOL_RETURNED, DUE)
-                if self._checks and not is_inside:
+                if checks and not is_inside:
                     store.check()
                 if why == TOOL_RETURNED:
                     self.on_tool(names[who])
