@@ -48,4 +48,5 @@ def make_instance(
         engine = StepwiseInstance(instance_id, step_model, options, clock.now, clock.at, on_done)  # type: ignore[arg-type]
     else:
         engine = Instance(instance_id, step_model, options, clock.now, clock.at, on_done)
-    return engine  # type: ignore[no-any-return]
+    made: Instance = engine
+    return made

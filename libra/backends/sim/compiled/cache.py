@@ -1,4 +1,4 @@
-"""`KvCache` over arrays: what a key has in an engine's cache is `s.prefixes[slot, key]`, linked from oldest to newest."""
+"""`KvCache` over arrays: `s.prefixes[slot, key]` is what a key has in an engine, linked from oldest to newest."""
 
 from __future__ import annotations
 

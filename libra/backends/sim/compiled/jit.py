@@ -7,7 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numba import config, njit
+from numba import njit
+from numba.core import config as numba_config
+
+config: Any = numba_config
 
 HERE = Path(__file__).parent
 SOURCES = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(HERE.glob("*.py")))).hexdigest()[:16]

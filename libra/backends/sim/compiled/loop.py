@@ -22,7 +22,15 @@ from libra.backends.sim.compiled.state import (
     TURN_OVER,
     State,
 )
-from libra.backends.sim.compiled.steps import begin, cut_segment, end_segment, mixed_s, next_segment, next_step, set_boundary
+from libra.backends.sim.compiled.steps import (
+    begin,
+    cut_segment,
+    end_segment,
+    mixed_s,
+    next_segment,
+    next_step,
+    set_boundary,
+)
 
 
 @compiled

@@ -9,8 +9,8 @@ import numpy as np
 BOUNDARY, TOOL, CALLBACK = range(3)
 """Kinds of events: an engine's step boundary, a tool's return, a callback of Python."""
 TOOL_RETURNED, ENDED, TURN_OVER, DUE, NOTHING_LEFT, EVENTS_FULL, STEP_UNKNOWN = range(7)
-"""Why `run` comes back. The trajectory `who` wants its next turn, or has ended; a turn on the leaving engine `who` is
-over; the callback `who` is due; no event is left; the heap has to grow; the time of a step of `who` tokens is wanted."""
+"""Why `run` comes back: the trajectory `who` wants its next turn; it has ended; a turn on the leaving engine `who` is
+over; the callback `who` is due; no event is left; the heap has to grow; a step of `who` tokens has no time yet."""
 NUM_FIGURES = 6
 """Figures of a step model before its tables: beta, mixed beta, prefill, area, decode and sequence seconds."""
 
@@ -29,8 +29,8 @@ EVENT = _record("t_s", "count kind who epoch")
 ENGINE = _record(
     "segment_start_s boundary_s paused_until_s busy_s area",
     "steps kv_read_tok num_admitted num_running num_prefilling segment_steps epoch recompute_asked at_rest is_leaving "
-    "waiting_first waiting_last prefill_first prefill_last chunk_tok model capacity_tok used_tok evictable_tok num_resets "
-    "lru_first lru_last",
+    "waiting_first waiting_last prefill_first prefill_last chunk_tok model capacity_tok used_tok evictable_tok "
+    "num_resets lru_first lru_last",
 )
 TURN = _record(
     "arrived_s queue_s latency_s total_queue_s",

@@ -40,14 +40,12 @@ class Store:
         self._models: list[StepModel] = []
         self._free_slots = list(range(8))[::-1]
         self.keys: dict[Key, int] = {}
-        self.names: list[Key | None] = [None] * 64
+        self.names: list[Any] = [None] * 64
+        """Trajectory or prompt of each key; None for a free one."""
         self._free_keys = list(range(64))[::-1]
         self._retired: dict[Key, int] = {}
         """Keys that no live trajectory has; an engine's cache may still hold them."""
         self._num_users: dict[Prompt, int] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.arrays, name)
 
     def grow_events(self) -> None:
         self._extend("events")
@@ -147,28 +145,6 @@ class Store:
         old = getattr(self.arrays, name)
         self.arrays = self.arrays._replace(**{name: np.concatenate([old, np.zeros_like(old)], axis=axis)})
 
-    # -- invariants ----------------------------------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """Raise AssertionError unless the books of each engine's cache balance, between two events."""
-        _, _, engines, turns, prefixes, running, _ = self.arrays
-        for slot, engine in enumerate(engines):
-            entries, num = prefixes[slot], engine["num_running"]
-            heap = running[slot][:num]
-            open_keys = list(heap["key"]) + _queue(turns, engine["prefill_first"])
-            assert len(open_keys) == num + engine["num_prefilling"], "turns in flight"
-            assert all(heap["finish_at"] > engine["steps"]), "a turn ends in the future"
-            grown = sum(turns[heap["key"]]["remaining_tok"] - (heap["finish_at"] - engine["steps"]))
-            context_tok = sum(turns[heap["key"]]["context_tok"]) + grown
-            assert engine["kv_read_tok"] == context_tok, "KV read"
-            own_tok = sum(turns[open_keys]["context_tok"] - turns[open_keys]["prompt_tok"]) + grown
-            held = {int(turns[key]["prompt"]): int(turns[key]["prompt_tok"]) for key in open_keys}
-            assert entries["num_holders"].sum() == len(open_keys), "held prompts"
-            assert engine["evictable_tok"] == entries["tok"].sum(), "LRU size"
-            assert 0 <= engine["used_tok"] <= engine["capacity_tok"], "KV capacity"
-            active_tok = sum(held.values()) + own_tok + engine["num_prefilling"]
-            assert engine["used_tok"] == active_tok + engine["evictable_tok"], "tokens resident"
-
 
 def _blank_engines(num: int) -> Any:
     engines = np.zeros(num, ENGINE)
@@ -176,11 +152,3 @@ def _blank_engines(num: int) -> Any:
         engines[name] = -1
     engines["boundary_s"], engines["at_rest"] = np.inf, 1
     return engines
-
-
-def _queue(turns: Any, key: int) -> list[int]:
-    keys = []
-    while key >= 0:
-        keys.append(int(key))
-        key = turns[key]["next"]
-    return keys

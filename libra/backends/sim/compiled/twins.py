@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from libra.backends.sim.clock import Clock
 from libra.backends.sim.compiled import loop
+from libra.backends.sim.compiled.check import check
 from libra.backends.sim.compiled.state import DUE, ENDED, EVENTS_FULL, NOTHING_LEFT, TOOL_RETURNED, TURN_OVER
 from libra.backends.sim.compiled.store import Store
 from libra.backends.sim.instance import check_fits
@@ -115,7 +116,7 @@ class CompiledClock(Clock):
                 why, who, self.now_s = run(*store.arrays)
                 is_inside = why not in (TOOL_RETURNED, DUE)
                 if checks and not is_inside:
-                    store.check()
+                    check(store.arrays)
                 if why == TOOL_RETURNED:
                     self.on_tool(names[who])
                 elif why == DUE:
@@ -126,7 +127,7 @@ class CompiledClock(Clock):
                     self._act_inside(why, who)
             return True
         finally:
-            self.num_events = int(store.head[0]["num_events"])
+            self.num_events = int(store.arrays.head[0]["num_events"])
 
     def _act_inside(self, why: int, who: int) -> None:
         """What is to be done in the middle of an event."""
@@ -134,7 +135,7 @@ class CompiledClock(Clock):
         if why == EVENTS_FULL:
             store.grow_events()
             return
-        slot = int(store.head[0]["engine"])
+        slot = int(store.arrays.head[0]["engine"])
         if why == ENDED:
             self.on_end(store.names[who], self.engines[slot])
         elif why == TURN_OVER:
