@@ -33,10 +33,10 @@ pytest.importorskip("numba", reason="the compiled core needs numba (extra `fast`
 
 LITTLE_KV = "memory_use_share=0.44"
 """Leaves a TP-1 engine of the 14B model about 32,000 KV tokens: a few contexts, so that turns are preempted."""
-LAYOUT = TrainLayout(tp=4, dp=2)
+REPLICA = (InstanceSpec(2, 2, hybrid=0), InstanceSpec(4, 2, hybrid=0))
 PLANS = [
-    Plan(LAYOUT, (InstanceSpec(0, 1), InstanceSpec(1, 1), InstanceSpec(2, 2, hybrid=0)), (40960,)),
-    Plan(LAYOUT, (InstanceSpec(0, 1), InstanceSpec(1, 2), InstanceSpec(2, 2, hybrid=0), InstanceSpec(3, 1)), (40960,)),
+    Plan(TrainLayout(tp=4, dp=6), (InstanceSpec(0, 1), InstanceSpec(1, 1), *REPLICA), (40960,)),
+    Plan(TrainLayout(tp=4, dp=6), (InstanceSpec(0, 1), InstanceSpec(1, 2), *REPLICA, InstanceSpec(3, 1)), (40960,)),
 ]
 
 
