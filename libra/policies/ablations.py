@@ -12,11 +12,12 @@ from libra.core.registry import PolicyContext, PolicySpec
 from libra.planning.search import JointPlanner
 from libra.policies.libra import LibraOptions, build_libra
 from libra.routing.least_loaded import LeastLoaded
+from libra.routing.prefix_tree import MAX_NODES
 
 
 def without_elastic(context: PolicyContext, name: str) -> ComposedPolicy:
     """Libra less the hybrid pool and all replanning; its planner stays, without replicas to mark as elastic."""
-    options = LibraOptions(hybrid_replicas=0, replan_every=0)
+    options = LibraOptions(hybrid_replicas=0, replan_every=0, tree_nodes=MAX_NODES)
     whole = build_libra(PolicyContext(context.cluster, context.model, options))
     return whole.without("gate").without("elastic").with_(name=name)
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from libra.backends.sim.books import StepBooks, Totals, trajectory_row
 from libra.backends.sim.checks import RunChecks
-from libra.backends.sim.clock import Clock
+from libra.backends.sim.cores import make_clock
 from libra.backends.sim.fleet import Fleet
 from libra.backends.sim.gpus import fit_of
 from libra.backends.sim.instance import Instance, Request
 from libra.backends.sim.options import SimOptions
 from libra.backends.sim.pipelines import Done, make_pipeline
-from libra.backends.sim.rollout import Live, Rollout
+from libra.backends.sim.rollout import Live, make_rollout
 from libra.backends.sim.truth import Truth
 from libra.core.commands import ApplyPlan, Command, Place, Switch
 from libra.core.errors import ConfigError, PolicyError
@@ -48,7 +48,7 @@ class Simulator:
             raise ConfigError("batch is no multiple of the group size", where=workload.name, value=workload.batch)
         self.groups_per_step = workload.batch // workload.group_size
         self.version = 0
-        self.clock = Clock()
+        self.clock = make_clock(self.options)
         own = fit_of(cluster.gpu)
         constants = self.options.constants(own.constants, own.origins)
         self.truth = Truth(cluster, model, constants, eager=not self.options.cuda_graphs)
@@ -61,7 +61,8 @@ class Simulator:
             self._allocation_changed,
             workload.max_context_tok,
         )
-        self.rollout = Rollout(
+        self.rollout = make_rollout(
+            self.options,
             self.clock,
             self.fleet,
             self.truth,

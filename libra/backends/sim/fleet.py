@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from libra.backends.sim.clock import Clock
+from libra.backends.sim.cores import make_instance
 from libra.backends.sim.instance import Instance, Request
 from libra.backends.sim.options import SimOptions
-from libra.backends.sim.stepwise import StepwiseInstance
 from libra.backends.sim.truth import Truth
 from libra.core.errors import CapacityError
 from libra.core.events import AllocationChanged
@@ -261,7 +261,7 @@ class Fleet:
                     self._num_up -= 1
                 engine = self.instances[spec.id]
                 engine.cache.reset()
-                self.states[spec.id] = "training" if engine.is_idle else "draining"
+                self.states[spec.id] = "training" if engine.is_idle else self._drain(engine)
         self._join_when_drained(hybrid)
 
     def _join_when_drained(self, hybrid: int) -> None:
@@ -275,8 +275,7 @@ class Fleet:
 
     def _start(self, spec: InstanceSpec) -> None:
         model = self.truth.step_model(spec.tp)
-        kind: Any = Instance if self.options.engine == "fast" else StepwiseInstance
-        engine: Instance = kind(spec.id, model, self.options, self.clock.now, self.clock.at, self._on_done)
+        engine = make_instance(spec.id, model, self.options, self.clock, self._on_done)
         self.instances[spec.id], self.specs[spec.id], self.states[spec.id] = engine, spec, "up"
         self._kept.add(spec.id)
         self._num_up += 1
@@ -287,11 +286,17 @@ class Fleet:
         if self.instances[id_].is_idle:
             self._remove(id_)
         else:
-            self.states[id_] = "draining"
+            self.states[id_] = self._drain(self.instances[id_])
+
+    @staticmethod
+    def _drain(engine: Instance) -> InstanceState:
+        engine.mark_leaving(True)
+        return "draining"
 
     def _remove(self, id_: int) -> None:
         engine = self.instances.pop(id_)
         self.retired_busy_gpu_s += engine.busy_s * engine.tp
+        engine.close()
         del self.specs[id_], self.states[id_]
 
     def _start_waiting(self) -> None:
@@ -327,6 +332,7 @@ class Fleet:
             came = [e for e in engines if self.instances.get(e.id) is e and self.states[e.id] == "starting"]
             for engine in came:
                 self.states[engine.id] = "up"
+                engine.mark_leaving(False)
                 self._num_up += 1
             if came:
                 self._report("up")

@@ -53,9 +53,8 @@ class Request:
         return self.context_tok - self.prompt[1]
 
 
-def check_fits(instance_id: int, model: StepModel, request: Request) -> None:
+def check_fits(instance_id: int, model: StepModel, final_tok: int) -> None:
     """Raises `CapacityError` when a turn's final context can never fit the engine."""
-    final_tok = request.context_tok + request.remaining_tok + 1
     if final_tok > model.kv_capacity_tok:
         raise CapacityError(
             f"a context of {final_tok} tokens exceeds the KV cache of a TP-{model.tp} instance "
@@ -65,7 +64,17 @@ def check_fits(instance_id: int, model: StepModel, request: Request) -> None:
         )
 
 
-class Instance:
+class InPython:
+    """What the fleet tells every engine and only the compiled one has to know."""
+
+    def mark_leaving(self, is_leaving: bool) -> None:
+        """The fleet waits until the engine is idle (or no longer does)."""
+
+    def close(self) -> None:
+        """The engine is idle and will never be used again."""
+
+
+class Instance(InPython):
     """State of one engine. `on_done(instance, request)` is called when a turn has generated its last token."""
 
     def __init__(
@@ -106,7 +115,7 @@ class Instance:
 
     def submit(self, request: Request) -> None:
         """Queue a turn. Raises `CapacityError` when its final context can never fit this engine."""
-        check_fits(self.id, self.model, request)
+        check_fits(self.id, self.model, request.context_tok + request.remaining_tok + 1)
         request.arrived_s = self._now()
         self.waiting.append(request)
         if not self._at_rest:

@@ -42,8 +42,9 @@ class SimOptions(Options):
     """Training constants fitted without this group; empty: all rows."""
     replace: str = ""
     """Constants of the timing truth to replace, e.g. `train_fixed_s=18;backward_compute_share=0.258`."""
-    engine: Literal["fast", "stepwise"] = "fast"
-    """Closed forms between events, or one event a step: the oracle of the former, hundreds of times slower."""
+    engine: Literal["fast", "stepwise", "compiled"] = "fast"
+    """Closed forms between events; one event a step, the oracle of the former, hundreds of times slower; or the closed
+    forms compiled by numba (extra `fast`), which gives the same bits."""
     check: bool = False
     """Hold the run to its laws while it runs: KV, tokens, trajectories, causality, staleness, GPUs."""
 

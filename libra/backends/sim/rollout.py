@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from libra.backends.sim.clock import Clock
+from libra.backends.sim.cores import compiled_module
 from libra.backends.sim.fleet import Fleet
 from libra.backends.sim.instance import Instance, Request
 from libra.backends.sim.links import End, Links
+from libra.backends.sim.options import SimOptions
 from libra.backends.sim.truth import Truth
 from libra.core.commands import Place
 from libra.core.errors import PolicyError
@@ -68,7 +70,7 @@ class Rollout:
     live: dict[int, Live] = field(default_factory=dict)
     num_started: int = 0
     num_ended: int = 0
-    num_preemptions: int = 0
+    _num_preemptions: int = 0
     _idle_total_s: float = 0.0
     _idle_since_s: float = 0.0
     _queue: deque[tuple[Trajectory, int]] = field(default_factory=deque)
@@ -92,6 +94,11 @@ class Rollout:
     def num_queued(self) -> int:
         """Trajectories that wait for admission or for an engine."""
         return len(self._queue) + len(self._held)
+
+    @property
+    def num_preemptions(self) -> int:
+        """Preemptions of turns that are over."""
+        return self._num_preemptions
 
     @property
     def num_unstarted(self) -> int:
@@ -211,22 +218,26 @@ class Rollout:
     def turn_done(self, engine: Instance, request: Request) -> None:
         """An engine has generated a turn's last token: run the tool, or end the trajectory."""
         live = self.live[request.trajectory]
-        turn = live.record.turns[live.turn]
-        live.turn += 1
-        live.context_tok += turn.generated_tok
+        tool = self._next_turn(live)
         live.prefilled_tok += request.prefilled_tok
         live.cached_tok += request.cached_tok
         live.num_preemptions += request.num_preemptions
         live.queue_s += request.queue_s
-        live.version_end = self.version
-        self.num_preemptions += request.num_preemptions
-        if turn.tool is None:
+        self._num_preemptions += request.num_preemptions
+        if tool is None:
             self._end(live)
         else:
-            tool = turn.tool
             latency_s = tool.latency_s or 0.0
             self.clock.at(self.clock.now_s + latency_s, lambda: self._tool_returned(live, tool, latency_s))
         self.fleet.drained(engine)
+
+    def _next_turn(self, live: Live) -> ToolReturn | None:
+        """Count a turn that is over; returns what ended it."""
+        turn = live.record.turns[live.turn]
+        live.turn += 1
+        live.context_tok += turn.generated_tok
+        live.version_end = self.version
+        return turn.tool
 
     def _tool_returned(self, live: Live, tool: ToolReturn, latency_s: float) -> None:
         live.tool_s += latency_s
@@ -275,3 +286,10 @@ class Rollout:
         )
         self.on_end(live)
         self.pump()
+
+
+def make_rollout(options: SimOptions, *args: Any) -> Rollout:
+    """A rollout for the core that the options choose."""
+    kind = compiled_module("rollout").CompiledRollout if options.engine == "compiled" else Rollout
+    rollout: Rollout = kind(*args)
+    return rollout

@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Callable
 
 from libra.backends.sim.checked_cache import make_cache
-from libra.backends.sim.instance import Request, check_fits
+from libra.backends.sim.instance import InPython, Request, check_fits
 from libra.backends.sim.options import SimOptions
 from libra.backends.sim.truth import StepModel
 from libra.backends.sim.truth_ops import tile_area
 
 
-class StepwiseInstance:
+class StepwiseInstance(InPython):
     """State of one engine; see `Instance` for what its methods promise."""
 
     def __init__(
@@ -54,7 +54,7 @@ class StepwiseInstance:
         return bool(self.waiting or self.prefilling or self.running)
 
     def submit(self, request: Request) -> None:
-        check_fits(self.id, self.model, request)
+        check_fits(self.id, self.model, request.context_tok + request.remaining_tok + 1)
         request.arrived_s = self._now()
         self.waiting.append(request)
         if not self._at_rest:

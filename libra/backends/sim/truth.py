@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from libra.backends.sim.constants import Constants, load_constants
 from libra.backends.sim.truth_network import Network, hidden_bytes
-from libra.backends.sim.truth_ops import Kernels, tile_area
+from libra.backends.sim.truth_ops import Kernels, chunk_attention_s, tile_area
 from libra.backends.sim.truth_train import GIB, TrainModel, TrainTime
 from libra.core.errors import CapacityError
 from libra.core.hardware import BYTES_BF16, Cluster, Model
@@ -39,6 +39,8 @@ class StepModel:
         """Seconds per KV token read in a pure decode step."""
         group = max(1.0, model.num_heads / max(tp, model.num_kv_heads))
         self._mixed_beta = max(1.0, constants.mixed_reads_per_head * group) * self.beta
+        self._prefill_s = model.num_layers * constants.prefill_overhead_s
+        self._area_s, self._key_s, self._row_s = (model.num_layers * rate for rate in self._kernels.prefill_rates_s(tp))
         self._decode_s = model.num_layers * constants.decode_overhead_s
         self._per_seq_s = constants.step_per_seq_s + (
             model.num_layers * constants.decode_per_seq_head_s * model.num_heads / tp
@@ -51,8 +53,15 @@ class StepModel:
         """Seconds of a decode step over `num_seqs` sequences apart from reading their KV."""
         if num_seqs >= len(self._alphas):
             for num in range(len(self._alphas), num_seqs + 1):
-                self._alphas.append(self._body_s(num) + self._head_s(num) + self._decode_s + num * self._per_seq_s)
+                self._alphas.append(self.body_s(num) + self.head_s(num) + self._decode_s + num * self._per_seq_s)
         return self._alphas[num_seqs]
+
+    @property
+    def figures_s(self) -> tuple[float, ...]:
+        """What `mixed_s` takes per KV token alone and beside chunks; for prefill, its area, keys and rows; for decode
+        and sequences."""
+        prefill = self._prefill_s, self._area_s, self._key_s, self._row_s
+        return self.beta, self._mixed_beta, *prefill, self._decode_s, self._per_seq_s
 
     def decode_s(self, num_seqs: int, kv_tok: int) -> float:
         """A step that gives each of `num_seqs` sequences a token and reads their `kv_tok` KV tokens."""
@@ -67,9 +76,9 @@ class StepModel:
         """
         if not prefill_tok:
             return self.decode_s(num_seqs, kv_tok)
-        seconds = self._body_s(prefill_tok + num_seqs) + self._head_s(num_seqs + 1)
-        attention_s = self._kernels.prefill_attention_s(area, longest_tok, prefill_tok, self.tp)
-        seconds += self.model.num_layers * (self._c.prefill_overhead_s + attention_s)
+        seconds = self.body_s(prefill_tok + num_seqs) + self.head_s(num_seqs + 1)
+        attention_s = chunk_attention_s(area * self._area_s, longest_tok * self._key_s, prefill_tok * self._row_s)
+        seconds += self._prefill_s + attention_s
         if num_seqs:
             seconds += self._decode_s + num_seqs * self._per_seq_s + self._mixed_beta * kv_tok
         return seconds
@@ -83,7 +92,7 @@ class StepModel:
             done += chunk
         return seconds
 
-    def _body_s(self, num_tok: int) -> float:
+    def body_s(self, num_tok: int) -> float:
         """Layers' products, elementwise kernels and all-reduces of `num_tok` tokens, and the engine's own overhead.
 
         Without CUDA graphs the CPU launches every kernel: a layer takes at least as long as that.
@@ -99,7 +108,8 @@ class StepModel:
             self._bodies[num_tok] = seconds
         return seconds
 
-    def _head_s(self, num_rows: int) -> float:
+    def head_s(self, num_rows: int) -> float:
+        """Logits of that many rows."""
         while num_rows >= len(self._heads):
             self._heads.append(self._kernels.head_s(len(self._heads), self.tp))
         return self._heads[num_rows]

@@ -18,9 +18,15 @@ QUERY_TILE_TOK, KEY_TILE_TOK = 128, 64
 def tile_area(context_tok: int, chunk_tok: int) -> int:
     """FLOP per element of a chunk's heads after a context: 4 for each query row and key of the tiles it touches."""
     rows = -(-chunk_tok // QUERY_TILE_TOK)
-    before, end = (-(-tok // KEY_TILE_TOK) * KEY_TILE_TOK for tok in (context_tok, context_tok + chunk_tok))
-    keys = (rows - 1) * before + QUERY_TILE_TOK * rows * (rows - 1) // 2 + end
+    before_tok = -(-context_tok // KEY_TILE_TOK) * KEY_TILE_TOK
+    end_tok = -(-(context_tok + chunk_tok) // KEY_TILE_TOK) * KEY_TILE_TOK
+    keys = (rows - 1) * before_tok + QUERY_TILE_TOK * rows * (rows - 1) // 2 + end_tok
     return 4 * QUERY_TILE_TOK * keys
+
+
+def chunk_attention_s(compute_s: float, serial_s: float, memory_s: float) -> float:
+    """Smooth maximum of what bounds the attention of a step's chunks."""
+    return math.sqrt(compute_s * compute_s + serial_s * serial_s + memory_s * memory_s)
 
 
 class Kernels:
@@ -74,14 +80,21 @@ class Kernels:
         """Logits of `m` tokens."""
         return self.gemm_s(m, self.model.vocab / tp, self.model.hidden)
 
-    def prefill_attention_s(self, tile_area: float, longest_tok: float, num_tok: float, tp: int) -> float:
-        """Causal attention of one layer over chunks of `num_tok` tokens together, without the launch: tiles computed,
-        keys of the longest row of tiles one after another, heads read and written, whichever bounds."""
+    def prefill_rates_s(self, tp: int) -> tuple[float, float, float]:
+        """Seconds of one layer's prefill attention per unit of `tile_area`, per token of the longest context (keys are read
+        one tile after another), and per token (heads read and written)."""
         c, heads = self._c, self.model.num_heads * self.model.head_dim / tp
-        compute_s = tile_area * heads / (c.prefill_tile_share * self.peak)
-        serial_s = longest_tok / KEY_TILE_TOK * c.prefill_key_tile_s
-        memory_s = 4 * BYTES_BF16 * num_tok * heads / (c.prefill_memory_share * self.memory)
-        return math.sqrt(compute_s**2 + serial_s**2 + memory_s**2)
+        row_bytes = 4 * BYTES_BF16 * heads
+        return (
+            heads / (c.prefill_tile_share * self.peak),
+            c.prefill_key_tile_s / KEY_TILE_TOK,
+            row_bytes / (c.prefill_memory_share * self.memory),
+        )
+
+    def prefill_attention_s(self, area: float, longest_tok: float, num_tok: float, tp: int) -> float:
+        """Causal attention of one layer over chunks of `num_tok` tokens together, without the launch."""
+        area_s, key_s, row_s = self.prefill_rates_s(tp)
+        return chunk_attention_s(area * area_s, longest_tok * key_s, num_tok * row_s)
 
     def attention_s(self, area: float, tp: int, compute_share: float) -> float:
         """Causal attention of one layer; `area` sums 4 c (context + c/2) over chunks of c tokens."""

@@ -1,0 +1,29 @@
+"""How this package is compiled, and where the machine code is kept."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba import njit
+from numba.core import config as numba_config
+
+config: Any = numba_config
+
+HERE = Path(__file__).parent
+FILES = (*sorted(HERE.glob("*.py")), HERE.parent / "truth_ops.py")
+SOURCES = hashlib.sha256(b"".join(path.read_bytes() for path in FILES)).hexdigest()[:16]
+"""numba notices changes of a function's own file, not of the files whose functions it calls: each version of these
+files has a folder of its own."""
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compile on the first call and keep the machine code. No fastmath: it would reorder float operations."""
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(Path(before or HERE / "__pycache__") / f"compiled-{SOURCES}")
+    try:
+        return njit(cache=True, error_model="numpy")(function)
+    finally:
+        config.CACHE_DIR = before

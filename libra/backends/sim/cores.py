@@ -1,0 +1,52 @@
+"""Which core carries the engines out: Python's closed forms, their oracle, or the compiled one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from libra.backends.sim.clock import Clock
+from libra.backends.sim.instance import Instance, Request
+from libra.backends.sim.options import SimOptions
+from libra.backends.sim.stepwise import StepwiseInstance
+from libra.backends.sim.truth import StepModel
+from libra.core.errors import ConfigError
+
+
+def compiled_module(name: str) -> Any:
+    """A module of the compiled core. Raises `ConfigError` without numba, which nothing else imports."""
+    try:
+        return import_module(f"libra.backends.sim.compiled.{name}")
+    except ImportError as error:
+        raise ConfigError(
+            f"the compiled core cannot be imported ({error})",
+            where="sim.engine",
+            value="compiled",
+            allowed=["fast", "stepwise"],
+            mend="pip install 'libra-bench[fast]'",
+        ) from error
+
+
+def make_clock(options: SimOptions) -> Clock:
+    clock: Clock = compiled_module("twins").CompiledClock(options) if options.engine == "compiled" else Clock()
+    return clock
+
+
+def make_instance(
+    instance_id: int,
+    step_model: StepModel,
+    options: SimOptions,
+    clock: Clock,
+    on_done: Callable[[Instance, Request], None],
+) -> Instance:
+    """An engine. The compiled one reports to its clock instead of `on_done`."""
+    engine: Any
+    if options.engine == "compiled":
+        engine = compiled_module("twins").CompiledInstance(instance_id, step_model, clock)
+    elif options.engine == "stepwise":
+        engine = StepwiseInstance(instance_id, step_model, options, clock.now, clock.at, on_done)  # type: ignore[arg-type]
+    else:
+        engine = Instance(instance_id, step_model, options, clock.now, clock.at, on_done)
+    made: Instance = engine
+    return made
