@@ -1,6 +1,6 @@
 """How fast the simulator is with the Libra policy on R2E-Gym: real-time factor, events a second, memory. Run by hand:
 
-python benchmarks/simulator_speed.py 500 32 > benchmarks/results/simulator_speed_$(date +%F).txt
+python benchmarks/simulator_speed.py 500 32 compiled > benchmarks/results/simulator_speed_$(date +%F).txt
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def main(num_steps: int, batch: int) -> None:
-    overrides = {"workload.num_steps": num_steps, "workload.prompts": batch // GROUP_SIZE}
+def main(num_steps: int, batch: int, engine: str) -> None:
+    overrides = {"workload.num_steps": num_steps, "workload.prompts": batch // GROUP_SIZE, "sim.engine": engine}
     cell = Cell.make("speed", "r2e-gym", "a800x48", "qwen3-14b", "libra", overrides=overrides)
     setup, steps = Resolver(Registry()).setup(cell), Steps(num_steps)
     simulator = Simulator(setup.cluster, setup.model, setup.build_workload(), setup.pipeline, options=setup.sim_options)
@@ -51,7 +51,10 @@ def main(num_steps: int, batch: int) -> None:
     simulator.run(Controller(setup.build_policy(), steps, time.perf_counter))
     wall_s = time.perf_counter() - started
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
-    print(f"commit {commit.strip()}, {os.cpu_count()} cores; R2E-Gym, libra, {num_steps} steps of {batch} trajectories")
+    print(
+        f"commit {commit.strip()}, {os.cpu_count()} cores; R2E-Gym, libra, {num_steps} steps of {batch} trajectories, "
+        f"engine {engine}"
+    )
     print(f"simulated {steps.end_s:,.0f} s in {wall_s:.1f} s: {steps.end_s / wall_s:,.0f} times real time")
     print(f"{simulator.clock.num_events:,} simulator events, {simulator.clock.num_events / wall_s:,.0f} a second; "
           f"{steps.num_decisions:,} policy events")  # fmt: skip
@@ -59,4 +62,4 @@ def main(num_steps: int, batch: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "fast")
