@@ -81,7 +81,7 @@ class Kernels:
         return self.gemm_s(m, self.model.vocab / tp, self.model.hidden)
 
     def prefill_rates_s(self, tp: int) -> tuple[float, float, float]:
-        """Seconds of one layer's prefill attention per unit of `tile_area`, per token of the longest context (whose keys
+        """Seconds of one layer's prefill attention per unit of `tile_area`, per token of the longest context (its keys
         come one tile after another), and per token (heads read and written)."""
         c, heads = self._c, self.model.num_heads * self.model.head_dim / tp
         row_bytes = 4 * BYTES_BF16 * heads
