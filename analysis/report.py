@@ -23,7 +23,7 @@ from analysis.style import Plot, save, svg
 from analysis.verdicts import Judged, count, judge_all, sections, value_text
 from libra.results.atomic import make_folder, write_bytes
 from libra.results.glossary import METRICS, STEADY_STATE
-from libra.results.store import Store
+from libra.results.store import VALIDATION_FILE, Store
 
 PAGE, PICTURES = "report.html", "figures"
 
@@ -57,7 +57,7 @@ def render(store: Store, plots: Sequence[Plot]) -> str:
     by_section = sections(judged)
     return environment.get_template(PAGE).render(
         run=describe(store, comparable.notes),
-        short=sentences(table, judged),
+        short=sentences(table, judged, store.root / VALIDATION_FILE),
         figures=[plot for plot in plots if plot.name not in (PUBLISHED, TRACES, VALIDATION)],
         traces=[plot for plot in plots if plot.name == TRACES],
         published=[plot for plot in plots if plot.name == PUBLISHED],

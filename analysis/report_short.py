@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import pandas as pd
 
@@ -24,8 +26,8 @@ SIDES = {
 }
 
 
-def sentences(table: pd.DataFrame, judged: Sequence[Judged]) -> list[str]:
-    """Five to eight sentences; a study without finished cells gives one that says so."""
+def sentences(table: pd.DataFrame, judged: Sequence[Judged], validation: Path) -> list[str]:
+    """Six to nine sentences; a study without finished cells gives one that says so. `validation`: file of errors."""
     main = next((name for name in MAIN_STUDIES if not _done(table, name).empty), MAIN_STUDIES[0])
     return [
         *_main(_done(table, main), main),
@@ -34,6 +36,7 @@ def sentences(table: pd.DataFrame, judged: Sequence[Judged]) -> list[str]:
         _traces(_done(table, "traces")),
         _verdicts(judged),
         _resolved(table, main),
+        _errors(validation),
     ]
 
 
@@ -153,3 +156,20 @@ def _resolved(table: pd.DataFrame, study: str) -> str:
         f"**Precision**: {resolved} of {len(found)} ratios to `{UNIFORM}` in study {study} are resolved (half-width of "
         f"the interval at most {rule}); the others are unresolved and need more seeds."
     )
+
+
+def _errors(validation: Path) -> str:
+    if not validation.exists():
+        return "Simulator: not held against measurements; run `libra validate`."
+    found = json.loads(validation.read_bytes())
+    uses: dict[str, list[tuple[str, float, int]]] = {"held out": [], "blind": [], "blind, extrapolated": []}
+    for each in found["tables"]:
+        if each["use"] in uses:
+            uses[each["use"]].append((each["name"], each["mean"], each["num_rows"]))
+    parts = [f"{name} {mean:.1%} (n = {rows})" for name, mean, rows in uses["held out"]]
+    parts += [f"predicted blind on {name.split()[-1]} {mean:.1%} (n = {rows})" for name, mean, rows in uses["blind"]]
+    if beyond := [mean for _, mean, _ in uses["blind, extrapolated"]]:
+        parts.append(f"blind on GPUs without a calibration {min(beyond):.0%} to {max(beyond):.0%}")
+    missed = sum(not gate["met"] for gate in found["gates"])
+    gates = f"Gates missed: {missed} of {len(found['gates'])}."
+    return f"**Simulator's mean error** on measured times: {'; '.join(parts)}. {gates}"

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.ticker import LogLocator
 
 from analysis.style import WIDTH_IN, Plot, plain_log
+from libra.results.store import VALIDATION_FILE
 from paper_figures.sources import Sources
 
 TITLE = "Predicted against measured times"
@@ -23,14 +24,13 @@ CAPTION = (
     "committed; on GPUs other than A100 they also measure what carrying A100's efficiencies over by data sheet is "
     "worth. The interval of a mean is over groups of rows."
 )
-FILE_NAME = "validation.json"
 STAGES = {"serving": "serving, held out", "training": "training, held out", "blind": "blind, frozen predictions"}
 COLOURS = ("#3d6a9e", "#c4452d", "#4a8f6a", "#8a6bbf", "#b98a2f", "#5b6670", "#2f9a9a")
 
 
 def build(sources: Sources) -> Plot:
     """Scatter of the held-out rows and the table of errors; missing without the file."""
-    file = sources.store.root / FILE_NAME
+    file = sources.store.root / VALIDATION_FILE
     if not file.exists():
         return Plot("validation", TITLE, CAPTION, missing="Not validated: run `libra validate`.")
     found = json.loads(file.read_bytes())

@@ -11,9 +11,9 @@ from experiments.commands.output import console, constant, print_json, table
 from libra.core.errors import ConfigError, unknown_name
 from libra.core.hardware import Gpu
 from libra.results.atomic import make_folder, write_bytes
+from libra.results.store import VALIDATION_FILE
 
 EXIT_GATE_MISSED = 3
-FILE_NAME = "validation.json"
 
 
 def validate(root: Path, *, as_json: bool) -> None:
@@ -22,7 +22,7 @@ def validate(root: Path, *, as_json: bool) -> None:
 
     found = run()
     make_folder(root)
-    write_bytes(root / FILE_NAME, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+    write_bytes(root / VALIDATION_FILE, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
     if as_json:
         print_json(msgspec.to_builtins(found))
     else:
@@ -43,7 +43,7 @@ def validate(root: Path, *, as_json: bool) -> None:
             for gate in found.gates
         ]
         out.print(table("\ngates", ("what", "at most", "found", "verdict", "why"), gates))
-        out.print(f"\nwritten to {root / FILE_NAME}; `libra report` shows it")
+        out.print(f"\nwritten to {root / VALIDATION_FILE}; `libra report` shows it")
     if not found.passed:
         sys.exit(EXIT_GATE_MISSED)
 

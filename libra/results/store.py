@@ -32,6 +32,10 @@ _STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESULTS = ("metrics.json", "timing.json", "steps.parquet", "trajectories.parquet", "decisions.parquet")
 
 
+VALIDATION_FILE = "validation.json"
+"""What `libra validate` leaves in a store's root."""
+
+
 class Status(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a cell stands. `heartbeat` is Unix time of the last sign of life; `step` counts finished steps."""
 

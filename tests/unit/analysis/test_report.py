@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,7 +16,7 @@ from analysis.report_run import describe, timing_facts, workload_facts
 from analysis.report_short import sentences, side_of_one, versus
 from analysis.statistics import paired_ratio
 from analysis.style import Plot, plain, use_style
-from libra.results.store import Store
+from libra.results.store import VALIDATION_FILE, Store
 from paper_figures import FIGURES, builder
 from paper_figures.sources import Sources
 
@@ -108,12 +109,29 @@ def test_steps_stand_for_a_part_of_the_training(made_store, made_cell) -> None:
 
 
 def test_the_short_sentences_are_computed(made_store, made_cell) -> None:
-    table = Sources(made_store(comparison(made_cell))).table
-    found = sentences(table, [])
+    store = made_store(comparison(made_cell))
+    found = sentences(Sources(store).table, [], store.root / VALIDATION_FILE)
     assert found[0].startswith("**Search-R1**: Libra's throughput is 1.995 [")
     assert "1.000 [1.000, 1.000] times that of the best homogeneous plan (n = 2; equal in every seed)" in found[0]
     assert any(text.startswith("Ablation: no finished cell") for text in found)
-    assert found[-1].startswith("**Precision**: ")
+    assert found[-2].startswith("**Precision**: ")
+    assert found[-1] == "Simulator: not held against measurements; run `libra validate`."
+
+
+def test_the_simulators_error_is_a_short_sentence(tmp_path: Path) -> None:
+    tables = [
+        {"name": "serving", "use": "held out", "mean": 0.077, "num_rows": 43},
+        {"name": "bursts A100", "use": "blind", "mean": 0.153, "num_rows": 10},
+        {"name": "bursts H100", "use": "blind, extrapolated", "mean": 0.286, "num_rows": 20},
+        {"name": "steps B200", "use": "blind, extrapolated", "mean": 0.52, "num_rows": 12},
+        {"name": "gemm", "use": "fitted", "mean": 0.09, "num_rows": 466},
+    ]
+    file = tmp_path / VALIDATION_FILE
+    file.write_text(json.dumps({"tables": tables, "gates": [{"met": True}, {"met": False}]}), encoding="utf-8")
+    assert sentences(pd.DataFrame(columns=["study", "status", "policy", "metric", "workload"]), [], file)[-1] == (
+        "**Simulator's mean error** on measured times: serving 7.7% (n = 43); predicted blind on A100 15.3% (n = 10); "
+        "blind on GPUs without a calibration 29% to 52%. Gates missed: 1 of 2."
+    )
 
 
 @pytest.mark.parametrize(
