@@ -3,8 +3,8 @@
 python benchmarks/core_speed.py > benchmarks/results/core_speed_$(date +%F).txt
 
 R2E-Gym's trajectories on sixteen TP-2 engines: each starts on the next engine in turn and stays there, and as one ends
-the next one starts, so that always `in flight` of them live. Both cores are driven through the same loads and have to end
-at the same time after as many events.
+the next one starts, so that always `in flight` of them live. Both cores are driven through the same loads and have to
+end at the same time after as many events.
 """
 
 from __future__ import annotations
