@@ -59,6 +59,7 @@ REDUCED = {
     "libra calibrate --device cuda --cluster my_h100.toml --out my_h100.csv --minutes 10": (
         "libra calibrate --device cuda --cluster my_h100.toml --out my_h100.csv --minutes 10 --dry-run"
     ),
+    "python -m libra.backends.sim.fit": "python -m libra.backends.sim.fit --dry-run",
     "libra show CELL": f"libra show {CELL}",
     "libra replay CELL": f"libra replay {CELL}",
     "libra trace CELL": f"libra trace {CELL}",

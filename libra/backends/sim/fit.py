@@ -8,6 +8,7 @@ uncertainty study read; constants.toml is edited by hand from what it prints.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -94,8 +95,12 @@ def held_out(stage: Stage) -> list[Point]:
     return found
 
 
-def main() -> None:
-    """Refit everything, print it, and write the folds."""
+def main(arguments: Sequence[str]) -> None:
+    """Refit everything, print it, and write the folds; `--dry-run` only says what would be fitted."""
+    if "--dry-run" in arguments:
+        for stage, names in FITTED.items():
+            print(f"{stage}: {', '.join(names)}; without each of {', '.join(groups(stage))}")
+        return
     lines = ["# Written by `python -m libra.backends.sim.fit`: constants fitted without each group of measured rows."]
     for stage, names in FITTED.items():
         whole = fit(stage)
@@ -110,4 +115,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
