@@ -61,6 +61,7 @@ def test_a_store_without_the_study_is_said(made_store, name: str) -> None:
 @pytest.mark.parametrize("name", STUDIES)
 def test_the_cells_of_its_study_are_all_that_a_figure_needs(made_store, name: str, tmp_path: Path) -> None:
     cells = list(STUDIES[name].cells(StudyArgs(num_seeds=1, num_steps=3)))
+    cells = cells[:60] if name == "worlds" else cells
     plot = build(name, made_store((cell, 100.0 + place) for place, cell in enumerate(cells)))
     assert plot.missing == ""
     assert plot.table is not None and len(plot.table) > 0
@@ -79,12 +80,10 @@ def test_a_comparison_counts_the_worlds_in_which_it_holds(made_store, made_cell)
     table = build("worlds", made_store(cells)).table
     assert list(table["comparison"]) == ["libra over verl-static-uniform"]
     assert [table.iloc[0][name] for name in ("worlds", "wins", "equal within 1 %", "losses")] == ["3", "1", "1", "1"]
-    assert (table.iloc[0]["in world"], table.iloc[0]["ratio, least (x)"]) == ("cluster.network=nic176", "0.900")
+    assert (table.iloc[0]["there"], table.iloc[0]["ratio, least (x)"]) == ("seed 0, cluster.network=nic176", "0.900")
     (note,) = holds(Sources(made_store(cells)), "libra", "verl-static-uniform")
-    assert (
-        note
-        == "Worlds (constants and networks) in which libra beats verl-static-uniform by over 1 %: 1 of 3 on R2E-Gym."
-    )
+    text = "`libra` against `verl-static-uniform`: 1 won and 1 lost of 3 (3 worlds x 1 seeds) on R2E-Gym"
+    assert note == f"Worlds (constants and networks), by over 1 %: {text}."
 
 
 def test_throughput_and_its_paired_ratio(made_store, made_cell) -> None:
