@@ -116,6 +116,6 @@ def _note(rollout: pd.DataFrame, train: pd.DataFrame, papers: list[float]) -> tu
     setting = f" and {fixed} fixed ({SHIPPED_FIXED_S:g} s ship)" if fixed else ""
     return (
         f"**Both never hold at one batch on {ROLLOUT_GPUS} rollout GPUs**: rollout does at {texts[0]} trajectories a "
-        f"step, training at {texts[1]}{setting}. Rollout asks for so many trajectories per GPU that a step small enough "
-        "for training would have to run on about one of them.",
+        f"step, training at {texts[1]}{setting}. Rollout asks for so many trajectories per GPU that a step small "
+        "enough for training would have to run on about one of them.",
     )
