@@ -9,7 +9,7 @@ from matplotlib import pyplot as plt
 from analysis.pairs import select
 from analysis.style import WIDTH_IN, Plot, marks_legend, paper_marker, plain_log
 from paper_figures.sources import Sources
-from paper_figures.variants import label_lengths, with_overrides
+from paper_figures.variants import label_lengths, refuse_two_values, with_overrides
 
 SYSTEM = "static-tp1"
 STAGES = (("rollout_s", "rollout latency", "growth-rollout"), ("train_s", "training time", "growth-train"))
@@ -54,6 +54,7 @@ def build(sources: Sources) -> Plot:
 
 def _growth(stage: pd.DataFrame) -> pd.DataFrame:
     """Mean over seeds by batch and length, and its ratio to 1K tokens; batches without 1K are left out."""
+    refuse_two_values(stage, [BATCH, LENGTH])
     mean = stage.groupby([BATCH, LENGTH])["value"].mean().reset_index()
     base = mean[mean[LENGTH] == SHORTEST_TOK].set_index(BATCH)["value"]
     mean["base"] = mean[BATCH].map(base)

@@ -13,7 +13,7 @@ from analysis.pairs import select
 from analysis.style import PAPER, WIDTH_IN, Plot, colour, plain_log
 from paper_figures.growth import BATCH, LENGTH, LONGEST_TOK, SHORTEST_TOK
 from paper_figures.sources import Sources
-from paper_figures.variants import with_overrides
+from paper_figures.variants import refuse_two_values, with_overrides
 
 ROLLOUT_GPUS = 32
 SHIPPED_FIXED_S = 9.0
@@ -60,6 +60,7 @@ def _fixed_s(text: object) -> float:
 
 def _growth(stage: pd.DataFrame, by: str) -> pd.DataFrame:
     """Ratio of 32K to 1K by setting and batch, averaged over seeds."""
+    refuse_two_values(stage, [by, BATCH, LENGTH])
     mean = stage.groupby([by, BATCH, LENGTH])["value"].mean().unstack(LENGTH)
     return (mean[LONGEST_TOK] / mean[SHORTEST_TOK]).rename("growth").dropna().reset_index()
 

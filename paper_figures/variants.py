@@ -34,3 +34,11 @@ def label_lengths(axes: Axes, lengths_tok: Sequence[float]) -> None:
     axes.set_xticks(list(lengths_tok), [f"{length / 1024:g}K" for length in lengths_tok])
     axes.xaxis.minorticks_off()
     axes.set_xlabel("sequence length (token)")
+
+
+def refuse_two_values(rows: pd.DataFrame, by: Sequence[str]) -> None:
+    """Raises ValueError where a seed has two values of one setting, as cells with another `--set` have: their mean
+    would be of two worlds."""
+    twice = rows.duplicated([*by, "seed"], keep=False)
+    if twice.any():
+        raise ValueError(f"two values of one seed in {sorted(set(rows[twice]['variant']))}")

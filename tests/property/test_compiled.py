@@ -27,12 +27,10 @@ from libra.core.policy import Policy
 from libra.core.records import Trajectory
 from libra.core.registry import PolicyContext
 from libra.runtime.controller import Controller
-from tests.property.test_simulator import CLUSTER, MODEL, POLICIES, Drawn, Log, groups, pipelines
+from tests.property.test_simulator import CLUSTER, LITTLE_KV, MODEL, POLICIES, Drawn, Log, groups, pipelines
 
 pytest.importorskip("numba", reason="the compiled core needs numba (extra `fast`)")
 
-LITTLE_KV = "memory_use_share=0.44"
-"""Leaves a TP-1 engine of the 14B model about 32,000 KV tokens: a few contexts, so that turns are preempted."""
 REPLICA = (InstanceSpec(2, 2, hybrid=0), InstanceSpec(4, 2, hybrid=0))
 PLANS = [
     Plan(TrainLayout(tp=4, dp=6), (InstanceSpec(0, 1), InstanceSpec(1, 1), *REPLICA), (40960,)),

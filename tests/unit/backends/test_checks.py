@@ -83,3 +83,34 @@ def test_kv_above_capacity_is_caught() -> None:
     cache.capacity_tok = 60
     with pytest.raises(InvariantError, match="KV tokens of 60"):
         cache.close(0, PROMPT, 32)
+
+
+def test_prefixes_go_least_recently_used_first() -> None:
+    cache = CheckedKvCache(256, 16)
+    for trajectory, name in ((0, "a"), (1, "b"), (2, "c")):
+        cache.open(trajectory, (name, 32), 64)
+        cache.close(trajectory, (name, 32), 32)
+    assert cache.open(0, ("a", 32), 80) == 64, "used again, so newer than b"
+    cache.close(0, ("a", 32), 48)
+    cache.open(3, ("d", 32), 96)
+    assert (cache.cached_tok(1), cache.cached_tok(2)) == (0, 32)
+
+
+def test_at_least_one_token_is_left_to_compute() -> None:
+    cache = CheckedKvCache(1000, 16)
+    cache.open(0, PROMPT, 64)
+    cache.close(0, PROMPT, 32)
+    assert cache.open(0, PROMPT, 64) == 63
+
+
+def test_what_older_weights_computed_is_no_hit() -> None:
+    """A reset that forgot to drop a prefix would be caught at the next hit."""
+    cache = CheckedKvCache(1000, 16)
+    cache.open(0, PROMPT, 64)
+    cache.close(0, PROMPT, 32)
+    kept = dict(cache._lru)
+    cache.reset()
+    cache._lru.update(kept)
+    cache._evictable_tok = cache.used_tok = sum(kept.values())
+    with pytest.raises(InvariantError, match="a hit of 64 tokens where 0 were computed"):
+        cache.open(0, PROMPT, 80)

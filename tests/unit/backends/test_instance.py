@@ -202,3 +202,17 @@ def test_context_that_can_never_fit_is_refused_with_a_reason() -> None:
     engine = Instance(3, LinearSteps(1000), SimOptions(), clock.now, clock.at, lambda _, request: None)  # type: ignore[arg-type]
     with pytest.raises(CapacityError, match="exceeds the KV cache of a TP-1 instance"):
         engine.submit(Request(0, ("p", 900), 900, 200))
+
+
+@pytest.mark.parametrize("engine", [Instance, StepwiseInstance])
+def test_the_newest_turn_is_preempted(engine: type) -> None:
+    """Two turns of 100 tokens grow in a cache of 300: the one that was admitted last gives way and still ends."""
+    clock, done = Clock(), []
+    options = SimOptions(check=True)
+    one = engine(0, LinearSteps(300), options, clock.now, clock.at, lambda _, request: done.append(request))
+    first, second = Request(0, ("a", 100), 100, 150), Request(1, ("b", 100), 100, 150)
+    one.submit(first)
+    one.submit(second)
+    clock.run(lambda: len(done) == 2)
+    assert (first.num_preemptions, second.num_preemptions) == (0, 1)
+    assert done == [first, second]

@@ -27,6 +27,7 @@ from libra.core.errors import ConfigError, StoreError
 from libra.core.registry import StudyArgs
 from paper_figures import FIGURES, builder, growth_settings
 from paper_figures import growth as growth_figure
+from paper_figures import validation as validation_figure
 from paper_figures.sources import Sources
 from paper_figures.variants import overrides, with_overrides
 from paper_figures.worlds import holds
@@ -38,6 +39,12 @@ STUDIES = {
     "growth_settings": growth,
 }  # fmt: skip
 TABLES_ONLY = ("asynchrony", "sensitivity", "throughput_bound")
+
+
+@pytest.fixture
+def make_cells_of():  # type: ignore[no-untyped-def]
+    """Cells of the study that a figure draws."""
+    return lambda name: list(STUDIES[name].cells(StudyArgs(num_seeds=1, num_steps=3)))
 
 
 def build(name: str, store):  # type: ignore[no-untyped-def]
@@ -61,11 +68,28 @@ def test_a_store_without_the_study_is_said(made_store, name: str) -> None:
 
 def test_growth_is_the_time_at_a_length_over_that_at_1k() -> None:
     rows = pd.DataFrame(
-        [("static-tp1", 16, length, seconds) for length, seconds in ((1024, 2.0), (8192, 20.0), (32768, 90.0))],
-        columns=["policy", growth_figure.BATCH, growth_figure.LENGTH, "value"],
+        [("static-tp1", 16, n, seconds, 0, "") for n, seconds in ((1024, 2.0), (8192, 20.0), (32768, 90.0))],
+        columns=["policy", growth_figure.BATCH, growth_figure.LENGTH, "value", "seed", "variant"],
     )
     assert list(growth_figure._growth(rows)["growth"]) == [1.0, 10.0, 45.0]
     assert list(growth_settings._growth(rows, "policy")["growth"]) == [45.0]
+    with pytest.raises(ValueError, match="two values of one seed"):
+        growth_figure._growth(pd.concat([rows, rows]))
+
+
+@pytest.mark.parametrize("name", ["throughput_bound", "sensitivity", "asynchrony"])
+def test_tables_of_systems_have_ours_over_theirs(made_store, make_cells_of, name: str) -> None:
+    rates = {"verl-static-uniform": 100.0, "libra": 250.0}
+    plot = build(name, made_store((cell, rates.get(cell.policy, 50.0)) for cell in make_cells_of(name)))
+    rows = plot.table[plot.table["system"] == "libra"]
+    assert len(rows) > 0
+    assert set(rows["ratio to verl-static-uniform (x)"]) == {"2.500"}
+
+
+def test_the_validation_figure_has_measured_times_across(made_store) -> None:
+    points = [{"stage": s, "group": "g", "measured_s": 10.0, "predicted_s": 20.0} for s in validation_figure.STAGES]
+    for axes in validation_figure._figure(points).axes:
+        assert [tuple(line.get_xydata()[0]) for line in axes.lines if line.get_marker() == "o"] == [(10.0, 20.0)]
 
 
 def test_a_figure_that_cannot_be_drawn_takes_no_other_with_it(made_store, made_cell) -> None:

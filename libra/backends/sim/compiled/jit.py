@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,27 @@ SOURCES = hashlib.sha256(b"".join(path.read_bytes() for path in FILES)).hexdiges
 files has a folder of its own."""
 
 
+def _cache_folder() -> Path | None:
+    """Where machine code of these sources is kept: numba's own setting, beside the package, or in the user's home. None
+    where nothing can be written; numba's fallback would know no versions."""
+    given = [Path(config.CACHE_DIR)] if config.CACHE_DIR else []
+    for folder in (*given, HERE / "__pycache__", Path.home() / ".cache" / "libra-bench"):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder / f"compiled-{SOURCES}"
+    return None
+
+
+FOLDER = _cache_folder()
+
+
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile on the first call and keep the machine code. No fastmath: it would reorder float operations."""
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(Path(before or HERE / "__pycache__") / f"compiled-{SOURCES}")
+    before, config.CACHE_DIR = config.CACHE_DIR, str(FOLDER or "")
     try:
-        return njit(cache=True, error_model="numpy")(function)
+        return njit(cache=FOLDER is not None, error_model="numpy")(function)
     finally:
         config.CACHE_DIR = before
