@@ -18,16 +18,16 @@ SOURCES = hashlib.sha256(b"".join(path.read_bytes() for path in FILES)).hexdiges
 """numba notices changes of a function's own file, not of the files whose functions it calls: each version of these
 files has a folder of its own."""
 
+OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
+"""No fastmath: it would reorder float operations. No runtime of numba's (`_nrt`): nothing here makes an array, and
+counting the references to the seven there are takes three quarters of the time."""
+
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Compile on the first call and keep the machine code.
-
-    No fastmath: it would reorder float operations. No runtime of numba's (`_nrt`): nothing here makes an array, and
-    counting the references to the seven there are takes three quarters of the time.
-    """
+    """Compile on the first call and keep the machine code."""
     before = config.CACHE_DIR
     config.CACHE_DIR = str(Path(before or HERE / "__pycache__") / f"compiled-{SOURCES}")
     try:
-        return njit(cache=True, error_model="numpy", _nrt=False)(function)
+        return njit(**OPTIONS)(function)
     finally:
         config.CACHE_DIR = before
