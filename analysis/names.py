@@ -11,8 +11,8 @@ LIBRA, UNIFORM, HOMOGENEOUS = "libra", "verl-static-uniform", "best-homogeneous"
 STATIC_OPTIMAL = "areal-static-optimal"
 """Stands for the best homogeneous plan where that did not run."""
 
-PLAIN_STUDIES = ("smoke", "demo", "end_to_end", "ablation", "routing")
-"""Studies whose cells have no overrides of their own: any variant there comes from `--set`."""
+PLAIN_STUDIES = ("smoke", "demo", "end_to_end", "ablation", "routing", "throughput_bound")
+"""Studies whose cells all have the same overrides, if any: another variant there comes from `--set`."""
 
 WORKLOAD_TITLES = {"search-r1": "Search-R1", "r2e-gym": "R2E-Gym", "dapo-math": "DAPO-Math-17K"}
 

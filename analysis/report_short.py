@@ -13,6 +13,7 @@ from analysis.names import HOMOGENEOUS, LIBRA, MAIN_STUDIES, RATE, UNIFORM, WORK
 from analysis.pairs import interval, ratio, select, text
 from analysis.statistics import RESOLVED_HALF_WIDTH, Estimate
 from analysis.verdicts import Judged, count
+from analysis.worlds import sentence
 
 CHAIN = ((UNIFORM, ""), ("libra-homogeneous", "the planner"), ("libra-hetero", "heterogeneous TP"),
          ("libra-cmlfq", "C-MLFQ"), (LIBRA, "the elastic pool"))  # fmt: skip
@@ -27,12 +28,13 @@ SIDES = {
 
 
 def sentences(table: pd.DataFrame, judged: Sequence[Judged], validation: Path) -> list[str]:
-    """Six to nine sentences; a study without finished cells gives one that says so. `validation`: file of errors."""
+    """Seven to ten sentences; a study without finished cells gives one that says so. `validation`: file of errors."""
     main = next((name for name in MAIN_STUDIES if not _done(table, name).empty), MAIN_STUDIES[0])
     return [
         *_main(_done(table, main), main),
         _ablation(_done(table, "ablation")),
         _routing(_done(table, "routing")),
+        _worlds(table[table["study"] == "worlds"]),
         _traces(_done(table, "traces")),
         _verdicts(judged),
         _resolved(table, main),
@@ -110,6 +112,14 @@ def _routing(rows: pd.DataFrame) -> str:
         where = WORKLOAD_TITLES.get(workload, workload)
         parts.append(f"on {where} {versus(gain, 'that of length-blind routing')}{share}")
     return f"**Routing** on the authors' released layout: C-MLFQ's throughput is {'; '.join(parts)}."
+
+
+def _worlds(rows: pd.DataFrame) -> str:
+    pairs = ((LIBRA, UNIFORM), (LIBRA, HOMOGENEOUS), ("pattern-cmlfq", "pattern-blind"))
+    found = [text for ours, theirs in pairs if (text := sentence(rows, ours, theirs))]
+    if not found:
+        return "Worlds: no finished cell; run `libra run worlds`."
+    return f"**Worlds**, other constants of the simulator and other networks: {'; '.join(found)}."
 
 
 def _traces(rows: pd.DataFrame) -> str:

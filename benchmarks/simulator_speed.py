@@ -62,4 +62,5 @@ def main(num_steps: int, batch: int, engine: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "fast")
+    num_steps, batch, engine, *_ = [*sys.argv[1:], *("500", "32", "fast")[len(sys.argv) - 1 :]]
+    main(int(num_steps), int(batch), engine)

@@ -50,6 +50,7 @@ class Resolver:
 
     def setup(self, cell: Cell) -> Setup:
         """Raises `ConfigError` for any unknown name, key or value; the error names the cell's field."""
+        from libra.backends.sim.cores import check_core
         from libra.backends.sim.options import SimOptions
 
         if cell.backend not in BACKENDS:
@@ -60,12 +61,14 @@ class Resolver:
         workload_options = parse_options(workload.options, values, f"workload {workload.name}")
         policy_options = parse_options(policy.options, cell.section("policy"), f"policy {policy.name}")
         context = PolicyContext(cluster, model, policy_options)
+        sim_options = parse_options(SimOptions, cell.section("sim"), "sim")
+        check_core(sim_options)
         return Setup(
             cluster,
             model,
             pipeline_of(cell, policy),
             policy,
-            parse_options(SimOptions, cell.section("sim"), "sim"),
+            sim_options,
             lambda: workload.build(workload_options, cell.seed, model.max_context_tok),
             lambda: policy.build(context),
         )
@@ -107,7 +110,10 @@ class Resolver:
         network = cell.override("cluster.network")
         key = (cell.cluster, None if network is None else str(network))
         if key not in self._clusters:
+            from libra.backends.sim.gpus import fit_of
+
             self._clusters[key] = load_cluster(key[0], network=key[1])
+            fit_of(self._clusters[key].gpu)  # a table of measured points that cannot be read is found here
         return self._clusters[key]
 
     def _model(self, name: str) -> Model:

@@ -41,8 +41,8 @@ def build(sources: Sources) -> Plot:
             data=mean, x=LENGTH, y="growth", hue="batch", style="batch", markers=True, dashes=False, ax=panel,
             palette="crest", errorbar=None,
         )  # fmt: skip
-        paper_marker(panel, LONGEST_TOK, sources.paper(claim))
         panel.set(xscale="log", yscale="log", ylabel=f"{name} (1K = 1)", title=name)
+        paper_marker(panel, LONGEST_TOK, sources.paper(claim))
         plain_log(panel.yaxis)
         label_lengths(panel, sorted(set(mean[LENGTH])))
         panel.legend(title="trajectories a step", loc="upper left")

@@ -111,8 +111,11 @@ def _note(rollout: pd.DataFrame, train: pd.DataFrame, papers: list[float]) -> tu
     if both:
         return (f"Both hold at {', '.join(f'{batch:.0f}' for batch in both)} trajectories a step.",)
     texts = [", ".join(f"{batch:.0f}" for batch in sorted(batches)) or "no batch" for batches in near]
+    fixed_s = sorted(set(train[_is_near(train["growth"], papers[1])]["fixed_s"]))
+    fixed = " or ".join(f"{seconds:.2g} s" for seconds in fixed_s)
+    setting = f" and {fixed} fixed ({SHIPPED_FIXED_S:g} s ship)" if fixed else ""
     return (
         f"**Both never hold at one batch on {ROLLOUT_GPUS} rollout GPUs**: rollout does at {texts[0]} trajectories a "
-        f"step, training at {texts[1]}. Rollout asks for so many trajectories per GPU that a step small enough for "
-        "training would have to run on about one of them.",
+        f"step, training at {texts[1]}{setting}. Rollout asks for so many trajectories per GPU that a step small "
+        "enough for training would have to run on about one of them.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import cycle
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -22,9 +23,12 @@ CAPTION = (
     "some assumption was chosen with these rows in view. Mechanisms were chosen with all rows in view, so held out "
     "means the constants only, and is no blind test. Blind rows were opened once, after their predictions had been "
     "committed; on GPUs other than A100 they also measure what carrying A100's efficiencies over by data sheet is "
-    "worth. The interval of a mean is over groups of rows."
+    "worth. The interval of a mean is over groups of rows, "
+    "or their range where they are few."
 )
 STAGES = {"serving": "serving, held out", "training": "training, held out", "blind": "blind, frozen predictions"}
+FEW_GROUPS = 6
+"""With fewer groups of rows `libra validate` gives the range of their means instead of an interval."""
 COLOURS = ("#3d6a9e", "#c4452d", "#4a8f6a", "#8a6bbf", "#b98a2f", "#5b6670", "#2f9a9a")
 
 
@@ -51,7 +55,7 @@ def _figure(points: list[dict[str, Any]]) -> plt.Figure:
     figure, panels = plt.subplots(1, len(STAGES), figsize=(WIDTH_IN, 3.4))
     for axes, (stage, title) in zip(panels, STAGES.items(), strict=True):
         rows = pd.DataFrame([point for point in points if point["stage"] == stage])
-        for colour, (group, members) in zip(COLOURS, rows.groupby("group"), strict=False):
+        for colour, (group, members) in zip(cycle(COLOURS), rows.groupby("group"), strict=False):
             axes.plot(members["measured_s"], members["predicted_s"], "o", color=colour, ms=4, mfc="none",
                       label=str(group).replace("_", " "))  # fmt: skip
         low, high = rows["measured_s"].min() / 1.5, rows["measured_s"].max() * 1.5
@@ -68,7 +72,8 @@ def _figure(points: list[dict[str, Any]]) -> plt.Figure:
 
 def _table(tables: list[dict[str, Any]]) -> pd.DataFrame:
     def row(each: dict[str, Any]) -> dict[str, str]:
-        interval = "" if each["low"] is None else f" [{each['low']:.1%}, {each['high']:.1%}]"
+        few = "" if (each["num_groups"] or 99) >= FEW_GROUPS else f", range of {each['num_groups']} groups"
+        interval = "" if each["low"] is None else f" [{each['low']:.1%}, {each['high']:.1%}{few}]"
         return {
             "table": each["name"].replace("_", " "),
             "rows": str(each["num_rows"]),

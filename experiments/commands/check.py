@@ -30,17 +30,15 @@ def validate(root: Path, *, as_json: bool) -> None:
         rows = []
         for each in found.tables:
             shares = [f"{share:.1%}" for share in (each.mean, each.median, each.p90, each.largest)]
-            interval = "" if each.low is None else f"{each.low:.1%} to {each.high:.1%}"
-            rows.append((each.name, each.num_rows, each.use, *shares, interval, each.worst))
-        columns = ("table", "rows", "use", "mean", "median", "P90", "largest", "95 % of the mean", "worst row")
+            rows.append((each.name, each.num_rows, each.use, *shares, each.interval, each.worst))
+        columns = ("table", "rows", "use", "mean", "median", "P90", "largest", "mean over groups", "worst row")
         out.print(table("relative error of the predicted time", columns, rows))
         ranges = [
             (c.name, f"{c.value:.4g} {c.unit}", f"{c.low:.4g} to {c.high:.4g}", c.source) for c in found.constants
         ]
         out.print(table("\nfitted constants", ("constant", "value", "over fits without one group", "source"), ranges))
         gates = [
-            (gate.name, f"{gate.limit:.0%}", f"{gate.found:.1%}", "met" if gate.met else "MISSED", gate.reason)
-            for gate in found.gates
+            (gate.name, f"{gate.limit:.0%}", f"{gate.found:.1%}", gate.verdict, gate.reason) for gate in found.gates
         ]
         out.print(table("\ngates", ("what", "at most", "found", "verdict", "why"), gates))
         out.print(f"\nwritten to {root / VALIDATION_FILE}; `libra report` shows it")
@@ -53,7 +51,10 @@ def validate_gpu(name: str, *, as_json: bool) -> None:
     from libra.backends.sim.constants import provenance
     from libra.backends.sim.gpus import fit_of, provenance_of
     from libra.backends.sim.gpus.check import check
+    from libra.backends.sim.range import CALIBRATED_GPUS
 
+    if name in CALIBRATED_GPUS:
+        raise ConfigError("its measurements calibrate all others", where="--gpu", value=name, mend="libra validate")
     gpu = _gpu(name)
     errors, origins = check(gpu), fit_of(gpu).origins
     constants, before = provenance_of(gpu), provenance()
@@ -63,7 +64,7 @@ def validate_gpu(name: str, *, as_json: bool) -> None:
     out = console()
     rows = [
         (each.kind, each.num_points, "fitted" if each.fitted else "check", f"{each.with_a100:.1%}", f"{each.mean:.1%}",
-         f"{each.bias:+.1%}", f"{each.held_out:.1%}", each.worst)
+         f"{each.bias:+.1%}", "-" if each.held_out is None else f"{each.held_out:.1%}", each.worst)
         for each in errors
     ]  # fmt: skip
     columns = ("kind", "points", "use", "as A100", "mean", "bias", "held out", "worst point")

@@ -63,15 +63,17 @@ def _entries(kind: str, registry: Registry) -> list[dict[str, str]]:
 
 
 def _options(head: str, fields: type[Options]) -> list[dict[str, str]]:
-    """Keys for `--set`, with their defaults."""
-    return [
-        {"name": f"{head}.{name}", "summary": _default(field.get_default(call_default_factory=True))}
-        for name, field in fields.model_fields.items()
-    ]
+    """Keys for `--set`, with their meaning and defaults."""
+    found = []
+    for name, field in fields.model_fields.items():
+        default = _default(field.get_default(call_default_factory=True))
+        meaning = " ".join((field.description or "").split())
+        found.append({"name": f"{head}.{name}", "summary": f"{meaning} ({default})" if meaning else default})
+    return found
 
 
 def _default(value: object) -> str:
-    return f"default: {value}"
+    return f"default: {'empty' if value == '' else value}"
 
 
 def _hardware(kind: str) -> list[dict[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,17 @@ def _plots(sources: Sources, names: Sequence[str]) -> list[Plot]:
     from paper_figures import builder
 
     use_style()
-    return [builder(name)(sources) for name in names]
+    return [_plot(name, builder(name), sources) for name in names]
+
+
+def _plot(name: str, build: Callable[[Sources], Plot], sources: Sources) -> Plot:
+    """One figure; what cannot be drawn from this store says so and takes no other figure with it."""
+    from analysis.style import Plot
+
+    try:
+        return build(sources)
+    except (ValueError, KeyError) as error:
+        return Plot(name, name.replace("_", " "), "", missing=f"Cannot be drawn from this store: {error!r}")
 
 
 def claims(root: Path, *, as_json: bool) -> None:

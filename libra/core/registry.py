@@ -30,9 +30,9 @@ GROUP = "libra.plugins"
 
 
 class Options(BaseModel):
-    """Base of every option table: frozen, and an unknown key is an error."""
+    """Base of every option table: frozen, and an unknown key is an error. A field's docstring says what it means."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,8 @@ class Store:
         _check_schema(marker, _read(marker, msgspec.json.decode))
 
     def _create(self, marker: Path, create: bool) -> None:
-        if self.root.is_dir() and any(not entry.name.startswith(".") for entry in self.root.iterdir()):
+        others = (entry.name for entry in self.root.iterdir()) if self.root.is_dir() else ()
+        if any(not name.startswith(".") and name != VALIDATION_FILE for name in others):
             raise StoreError(
                 "a folder with other things in it",
                 where=str(self.root),

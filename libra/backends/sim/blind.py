@@ -69,8 +69,9 @@ def prime_rl(c: Constants) -> Iterator[BlindPoint]:
         tuned = f"LoRA-{row['lora_rank']}" if row["lora_rank"] != "0" else "full"
         extra = ", off-loaded" if row["offload"] == "1" else ""
         name = f"{model} {row['loss']} {tuned}, {gpus} x {row['gpu']}, {length}{extra}"
-        measured_s = num * length * gpus / float(row["tok_per_s"])
-        yield BlindPoint(name, row["gpu"], f"{row['gpu']} {model}", measured_s, float(row["frozen_s"]), seconds)
+        yield BlindPoint(
+            name, row["gpu"], f"{row['gpu']} {model}", float(row["step_s"]), float(row["frozen_s"]), seconds
+        )
 
 
 def _fsdp_step_s(

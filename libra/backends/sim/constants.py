@@ -35,7 +35,7 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mixed_reads_per_head: float
     prefill_overhead_s: float
     prefill_tile_share: float
-    prefill_key_tile_s: float
+    prefill_key_s: float
     prefill_memory_share: float
 
     elementwise_kernels: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from libra.backends.sim.clock import Clock
@@ -14,21 +15,26 @@ from libra.backends.sim.truth import StepModel
 from libra.core.errors import ConfigError
 
 
-def compiled_module(name: str) -> Any:
-    """A module of the compiled core. Raises `ConfigError` without numba, which nothing else imports."""
-    try:
-        return import_module(f"libra.backends.sim.compiled.{name}")
-    except ImportError as error:
+def check_core(options: SimOptions) -> None:
+    """Raises `ConfigError` when the core cannot be imported."""
+    if options.engine == "compiled" and find_spec("numba") is None:
         raise ConfigError(
-            f"the compiled core cannot be imported ({error})",
+            "the compiled core needs numba",
             where="sim.engine",
             value="compiled",
             allowed=["fast", "stepwise"],
             mend="pip install 'libra-bench[fast]'",
-        ) from error
+        )
+
+
+def compiled_module(name: str) -> Any:
+    """A module of the compiled core, imported where it is asked for only."""
+    return import_module(f"libra.backends.sim.compiled.{name}")
 
 
 def make_clock(options: SimOptions) -> Clock:
+    """The run's clock; the compiled core's owns its arrays. Raises `ConfigError` without numba."""
+    check_core(options)
     clock: Clock = compiled_module("twins").CompiledClock(options) if options.engine == "compiled" else Clock()
     return clock
 

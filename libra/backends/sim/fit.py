@@ -17,6 +17,7 @@ import numpy as np
 from libra.backends.sim.constants import FOLDS_FILE, Constants, folds, load_constants
 from libra.backends.sim.measured import Stage
 from libra.backends.sim.validation import Point, points
+from libra.core.errors import ConfigError
 
 PRIORS: Mapping[Stage, Mapping[str, tuple[float, float]]] = {
     "serving": {
@@ -87,7 +88,14 @@ def groups(stage: Stage) -> list[str]:
 
 
 def held_out(stage: Stage) -> list[Point]:
-    """Every row of a stage, predicted with constants whose fit never saw its group."""
+    """Every row of a stage, predicted with constants whose fit never saw its group. Raises `ConfigError` when a group
+    has no such fit yet."""
+    if missing := [group for group in groups(stage) if group not in folds()[stage]]:
+        raise ConfigError(
+            f"rows of {', '.join(missing)} are held out by no fit",
+            where="folds.toml",
+            mend="python -m libra.backends.sim.fit",
+        )
     found: list[Point] = []
     for group, values in folds()[stage].items():
         constants = msgspec.structs.replace(load_constants(), **values)
@@ -112,6 +120,7 @@ def main(arguments: Sequence[str]) -> None:
             print(f"  without {group}: mean error there {np.mean(errors):.1%}; {values}")
             lines += [f'\n[{stage}."{group}"]', *(f"{name} = {value!r}" for name, value in values.items())]
     FOLDS_FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"folds written to {FOLDS_FILE}")
 
 
 if __name__ == "__main__":

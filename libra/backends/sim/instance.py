@@ -213,7 +213,7 @@ class Instance(InPython):
     def _begin_mixed(self, now: float) -> None:
         """One step with prefill chunks: decode tokens first, then the queue's chunks up to the token budget."""
         budget = max(self.options.block_tok, self.options.max_batched_tok - len(self._running))
-        chunk_tok = area = longest_tok = 0
+        chunk_tok, area, longest_tok = 0, 0, self._longest_running_tok()
         for request in self.prefilling:
             take = min(request.context_tok - request.done_tok, budget - chunk_tok)
             if take <= 0:
@@ -228,6 +228,11 @@ class Instance(InPython):
             chunk_tok += take
         seconds = self.model.mixed_s(chunk_tok, area, longest_tok, len(self._running), self._kv_read_tok)
         self._begin(now, 1, seconds)
+
+    def _longest_running_tok(self) -> int:
+        """The longest context that decodes. A turn's grows with the steps until it ends."""
+        steps = self._steps
+        return max((r.context_tok + r.remaining_tok - (end - steps) for end, _, r in self._running), default=0)
 
     # -- tokens ----------------------------------------------------------------------------------------------------
 

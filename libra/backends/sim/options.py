@@ -21,9 +21,10 @@ class SimOptions(Options):
     """Sequences that an instance decodes at once."""
     max_batched_tok: int = Field(default=8192, ge=16)
     """Token budget of one engine step, decode and prefill chunks together."""
-    async_lag_steps: int = Field(default=1, ge=0, le=1)
-    """Steps by which a turn that reaches a busy engine starts later because the next step is scheduled already (vLLM's
-    asynchronous scheduling); 0: the scheduler waits for each step's end."""
+    async_lag_steps: int = Field(default=0, ge=0, le=1)
+    """Steps by which a turn that reaches a busy engine starts later because the next step is scheduled already: 0 in
+    the vLLM (0.11) that the constants come from, 1 where it schedules asynchronously by default. What that hides of the
+    engine's overhead is not known."""
     block_tok: int = Field(default=16, ge=1)
     """Tokens of a KV block; prefix hits are whole blocks."""
     kv_transfer: bool = True

@@ -128,7 +128,8 @@ class StepwiseInstance(InPython):
     def _take_chunks(self) -> tuple[int, int, int]:
         """Tokens, tile area and longest context of the step's chunks."""
         budget = max(self.options.block_tok, self.options.max_batched_tok - len(self.running))
-        chunk_tok = area = longest_tok = 0
+        chunk_tok, area = 0, 0
+        longest_tok = max((request.context_tok for request in self.running), default=0)
         for request in self.prefilling:
             take = min(request.context_tok - request.done_tok, budget - chunk_tok)
             if take <= 0:

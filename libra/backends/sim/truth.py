@@ -58,29 +58,27 @@ class StepModel:
 
     @property
     def figures_s(self) -> tuple[float, ...]:
-        """What `mixed_s` takes per KV token alone and beside chunks; for prefill, its area, keys and rows; for decode
-        and sequences."""
-        prefill = self._prefill_s, self._area_s, self._key_s, self._row_s
-        return self.beta, self._mixed_beta, *prefill, self._decode_s, self._per_seq_s
+        """What `decode_s` takes per KV token, and `mixed_s` per KV token, once, per area, key, row and sequence."""
+        once = self._prefill_s
+        return self.beta, self._mixed_beta, once, self._area_s, self._key_s, self._row_s, self._per_seq_s
 
     def decode_s(self, num_seqs: int, kv_tok: int) -> float:
         """A step that gives each of `num_seqs` sequences a token and reads their `kv_tok` KV tokens."""
         return self.alpha(num_seqs) + self.beta * kv_tok
 
     def mixed_s(self, prefill_tok: int, area: int, longest_tok: int, num_seqs: int, kv_tok: int) -> float:
-        """A step that also prefills. `area` sums `tile_area` over its chunks, `longest_tok` is the longest context at a
-        chunk's end.
+        """A step that also prefills. `area` sums `tile_area` over its chunks, `longest_tok` is the longest context of
+        all its sequences.
 
-        Beside a chunk, KV is read several times slower (FlashAttention 2 on A100). One finished prefill is assumed to
-        need logits.
+        Chunks and single tokens share one launch, in which each query head reads its KV alone and no context is split
+        (FlashAttention 2 on A100). One finished prefill is assumed to need logits.
         """
         if not prefill_tok:
             return self.decode_s(num_seqs, kv_tok)
         seconds = self.body_s(prefill_tok + num_seqs) + self.head_s(num_seqs + 1)
-        attention_s = chunk_attention_s(area * self._area_s, longest_tok * self._key_s, prefill_tok * self._row_s)
-        seconds += self._prefill_s + attention_s
-        if num_seqs:
-            seconds += self._decode_s + num_seqs * self._per_seq_s + self._mixed_beta * kv_tok
+        work_s = area * self._area_s + kv_tok * self._mixed_beta
+        attention_s = chunk_attention_s(work_s, longest_tok * self._key_s, prefill_tok * self._row_s)
+        seconds += self._prefill_s + attention_s + num_seqs * self._per_seq_s
         return seconds
 
     def prefill_s(self, context_tok: int, chunk_tok: int = PREFILL_CHUNK_TOK) -> float:

@@ -11,21 +11,33 @@ import math
 from libra.backends.sim.constants import Constants
 from libra.core.hardware import BYTES_BF16, Gpu, Model
 
-QUERY_TILE_TOK, KEY_TILE_TOK = 128, 64
-"""Tiles of FlashAttention 2 for heads of 128: rows are computed in whole tiles, whatever part of them is used."""
+PAGED_TILE_TOK = (64, 128)
+"""Rows of queries and keys of a tile where the KV cache is paged (FlashAttention 2's split-KV kernel, which vLLM always
+takes). Rows are computed in whole tiles, whatever part of them is used."""
+PLAIN_TILE_TOK = (128, 64)
+"""The same where keys lie in one piece: training, heads of 128."""
 
 
 def tile_area(context_tok: int, chunk_tok: int) -> int:
-    """FLOP per element of a chunk's heads after a context: 4 for each query row and key of the tiles it touches."""
-    rows = -(-chunk_tok // QUERY_TILE_TOK)
-    before_tok = -(-context_tok // KEY_TILE_TOK) * KEY_TILE_TOK
-    end_tok = -(-(context_tok + chunk_tok) // KEY_TILE_TOK) * KEY_TILE_TOK
-    keys = (rows - 1) * before_tok + QUERY_TILE_TOK * rows * (rows - 1) // 2 + end_tok
-    return 4 * QUERY_TILE_TOK * keys
+    """FLOP per element of a chunk's heads after a paged context: 4 for each query row and key of the tiles it touches.
+
+    Every second row of tiles ends in the same tile of keys as the one before it.
+    """
+    full = (chunk_tok - 1) // 64
+    odd, even = (full + 1) // 2, full // 2
+    first_tok, second_tok = -(-(context_tok + 64) // 128) * 128, -(-(context_tok + 128) // 128) * 128
+    keys = odd * first_tok + 64 * odd * (odd - 1) + even * second_tok + 64 * even * (even - 1)
+    return 4 * 64 * (keys - (-(context_tok + chunk_tok) // 128) * 128)
+
+
+def sequence_tile_area(length_tok: int) -> int:
+    """The same for a whole sequence in one piece."""
+    rows = -(-length_tok // 128)
+    return 4 * 128 * (64 * rows * (rows - 1) - (-length_tok // 64) * 64)
 
 
 def chunk_attention_s(compute_s: float, serial_s: float, memory_s: float) -> float:
-    """Smooth maximum of what bounds the attention of a step's chunks."""
+    """Smooth maximum of what bounds the attention of a step that prefills."""
     return math.sqrt(compute_s * compute_s + serial_s * serial_s + memory_s * memory_s)
 
 
@@ -81,18 +93,18 @@ class Kernels:
         return self.gemm_s(m, self.model.vocab / tp, self.model.hidden)
 
     def prefill_rates_s(self, tp: int) -> tuple[float, float, float]:
-        """Seconds of one layer's prefill attention per unit of `tile_area`, per token of the longest context (its keys
-        come one tile after another), and per token (heads read and written)."""
+        """Seconds of one layer's prefill attention per unit of tile area, per key of the longest row of tiles (one tile
+        after another), and per token (heads read and written)."""
         c, heads = self._c, self.model.num_heads * self.model.head_dim / tp
         row_bytes = 4 * BYTES_BF16 * heads
         return (
             heads / (c.prefill_tile_share * self.peak),
-            c.prefill_key_tile_s / KEY_TILE_TOK,
+            c.prefill_key_s,
             row_bytes / (c.prefill_memory_share * self.memory),
         )
 
     def prefill_attention_s(self, area: float, longest_tok: float, num_tok: float, tp: int) -> float:
-        """Causal attention of one layer over chunks of `num_tok` tokens together, without the launch."""
+        """Causal attention of one layer over sequences of `num_tok` tokens together, without the launch."""
         area_s, key_s, row_s = self.prefill_rates_s(tp)
         return chunk_attention_s(area * area_s, longest_tok * key_s, num_tok * row_s)
 

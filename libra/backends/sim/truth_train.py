@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from libra.backends.sim.constants import Constants
 from libra.backends.sim.truth_network import Network, hidden_bytes
-from libra.backends.sim.truth_ops import Kernels, tile_area
+from libra.backends.sim.truth_ops import Kernels, sequence_tile_area
 from libra.backends.sim.truth_pipeline import one_f_one_b_s
 from libra.core.errors import CapacityError
 from libra.core.hardware import BYTES_BF16, Cluster, Model
@@ -164,7 +164,7 @@ class TrainModel:
         area = sum(2.0 * length * length for length in members) / layout.cp
         linear_s = c.train_gemm_factor * kernels.linear_s(tok, layout.tp, layout.ep)
         elementwise_s = c.train_elementwise_factor * kernels.elementwise_s(tok, layout.tp)
-        tiles = sum(tile_area(0, length) for length in members) / layout.cp
+        tiles = sum(map(sequence_tile_area, members)) / layout.cp
         attention_s = kernels.prefill_attention_s(tiles, max(members) / layout.cp, tok, layout.tp)
         forward_s = layers * (linear_s + attention_s + elementwise_s)
         backward_attention_s = c.backward_attention_factor * kernels.attention_s(

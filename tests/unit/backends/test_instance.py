@@ -72,7 +72,8 @@ def slow(turns: list[Turn], options: SimOptions) -> dict[int, float]:
         scheduled_s = now
         kv_tok = sum(context for _, context, _, _ in running)
         if prefilling:
-            budget, chunk_tok, area, longest_tok = options.max_batched_tok - len(running), 0, 0, 0
+            budget, chunk_tok, area = options.max_batched_tok - len(running), 0, 0
+            longest_tok = max((context for _, context, _, _ in running), default=0)
             for entry in prefilling:
                 take = min(entry[1] - entry[2], budget - chunk_tok)
                 if take:

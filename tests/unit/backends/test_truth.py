@@ -10,7 +10,7 @@ import pytest
 from libra.backends.sim.constants import Constants, load_constants, provenance
 from libra.backends.sim.measured import measured_model
 from libra.backends.sim.truth import TENSOR_PARALLEL, StepModel, Truth
-from libra.backends.sim.truth_ops import KEY_TILE_TOK, QUERY_TILE_TOK, tile_area
+from libra.backends.sim.truth_ops import PAGED_TILE_TOK, PLAIN_TILE_TOK, sequence_tile_area, tile_area
 from libra.clusters import load_cluster
 from libra.core.errors import CapacityError
 from libra.core.hardware import Model
@@ -119,28 +119,44 @@ def test_prefill_is_below_peak() -> None:
 def test_beside_a_chunk_each_query_head_reads_its_kv_alone(name: str, tp: int, group: float) -> None:
     """32 query heads on 4 KV heads: with KV heads replicated over eight GPUs, 4 query heads of a GPU share one."""
     step = Truth(A800, load_model(name)).step_model(tp)
-    slope = (step.mixed_s(512, 0, 512, 8, 80_000) - step.mixed_s(512, 0, 512, 8, 0)) / 80_000
-    assert slope == pytest.approx(C.mixed_reads_per_head * group * step.beta)
+    slope = (step.mixed_s(512, 0, 0, 8, 8_000_000) - step.mixed_s(512, 0, 0, 8, 4_000_000)) / 4_000_000
+    assert slope == pytest.approx(C.mixed_reads_per_head * group * step.beta, rel=1e-3)
 
 
 def test_kv_is_never_read_less_than_once() -> None:
     sharing = msgspec.structs.replace(C, mixed_reads_per_head=0.01)
     step = Truth(A800, QWEN_14B, sharing).step_model(1)
-    assert step.mixed_s(512, 0, 512, 8, 80_000) - step.mixed_s(512, 0, 512, 8, 0) == pytest.approx(80_000 * step.beta)
+    slope = (step.mixed_s(512, 0, 0, 8, 8_000_000) - step.mixed_s(512, 0, 0, 8, 4_000_000)) / 4_000_000
+    assert slope == pytest.approx(step.beta, rel=1e-3)
 
 
-@pytest.mark.parametrize("context_tok", [0, 64, 100, 5000])
-@pytest.mark.parametrize("chunk_tok", [1, 63, 64, 128, 129, 1000, 2048])
+@pytest.mark.parametrize("context_tok", [0, 1, 63, 64, 100, 127, 5000])
+@pytest.mark.parametrize("chunk_tok", [1, 63, 64, 65, 128, 129, 192, 1000, 2048])
 def test_tiles_of_a_chunk_are_counted_whole(context_tok: int, chunk_tok: int) -> None:
-    """A row of tiles holds 128 queries and reads keys in tiles of 64 up to its last query."""
+    """A row of tiles holds 64 queries and reads whole tiles of 128 keys up to its last query."""
+    assert tile_area(context_tok, chunk_tok) == brute_area(context_tok, chunk_tok, *PAGED_TILE_TOK)
+    assert tile_area(context_tok, chunk_tok) >= 4 * chunk_tok * (context_tok + chunk_tok / 2)
+
+
+@pytest.mark.parametrize("length_tok", [1, 64, 65, 127, 128, 129, 1000, 40_960])
+def test_tiles_of_a_sequence_are_counted_whole(length_tok: int) -> None:
+    assert sequence_tile_area(length_tok) == brute_area(0, length_tok, *PLAIN_TILE_TOK)
+
+
+def brute_area(context_tok: int, chunk_tok: int, query_tile_tok: int, key_tile_tok: int) -> int:
     flops = 0
-    for first in range(0, chunk_tok, QUERY_TILE_TOK):
-        last = min(first + QUERY_TILE_TOK, chunk_tok)
-        whole = last - first == QUERY_TILE_TOK and last < chunk_tok
-        keys = math.ceil(context_tok / KEY_TILE_TOK) * KEY_TILE_TOK + last if whole else context_tok + last
-        flops += 4 * QUERY_TILE_TOK * math.ceil(keys / KEY_TILE_TOK) * KEY_TILE_TOK
-    assert tile_area(context_tok, chunk_tok) == flops
-    assert flops >= 4 * chunk_tok * (context_tok + chunk_tok / 2)
+    for first in range(0, chunk_tok, query_tile_tok):
+        last_tok = context_tok + min(first + query_tile_tok, chunk_tok)
+        flops += 4 * query_tile_tok * math.ceil(last_tok / key_tile_tok) * key_tile_tok
+    return flops
+
+
+def test_the_longest_context_bounds_a_step_that_prefills() -> None:
+    """Without split contexts its keys come one after another, whatever the tensor parallelism."""
+    for tp in TENSOR_PARALLEL:
+        step = TRUTH.step_model(tp)
+        assert step.mixed_s(64, 0, 60_000, 4, 240_000) >= 40 * 60_000 * C.prefill_key_s
+        assert step.mixed_s(64, 0, 60_000, 4, 240_000) > step.mixed_s(64, 0, 30_000, 4, 240_000)
 
 
 def test_mixed_step_adds_up() -> None:

@@ -23,7 +23,9 @@ def test_the_errors_of_a_table_are_printed(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_gpu_without_a_table_is_told(project_root: Path) -> None:
-    with pytest.raises(ConfigError, match=r"unknown GPU with a table of measured points \(got 'A800-SXM4-80GB'\)"):
+    with pytest.raises(ConfigError, match=r"unknown GPU with a table of measured points \(got 'B300'\)"):
+        validate_gpu("B300", as_json=False)
+    with pytest.raises(ConfigError, match=r"its measurements calibrate all others \(got 'A800-SXM4-80GB'\)"):
         validate_gpu("A800-SXM4-80GB", as_json=False)
     with pytest.raises(ConfigError, match=r"its GPU has no table of measured points \(got 'A800-SXM4-80GB'\)"):
         validate_gpu(str(project_root / "libra" / "clusters" / "a800x8.toml"), as_json=False)

@@ -68,6 +68,7 @@ def test_files_of_the_users_own_are_part_of_the_identity(
     trace, cluster = tmp_path / "t.parquet", tmp_path / "c.toml"
     text = (project_root / "libra" / "clusters" / "a800x8.toml").read_text()
     cluster.write_text(text.replace("[gpu]", '[gpu]\nmeasured = "points.csv"'))
+    (tmp_path / "points.csv").write_text("kind,sizes,time_s,source\ngemm,m=1 n=1 k=1,1e-5,made up\n")
     cell = Cell.make("s", f"trace:{trace}", str(cluster), "qwen3-4b", "round-robin")
     assert Resolver(Registry((plugin,))).inputs(cell) == (plugin, trace, cluster, tmp_path / "points.csv")
 

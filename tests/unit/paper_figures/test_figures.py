@@ -25,7 +25,8 @@ from experiments.studies import (
 )
 from libra.core.errors import ConfigError, StoreError
 from libra.core.registry import StudyArgs
-from paper_figures import FIGURES, builder
+from paper_figures import FIGURES, builder, growth_settings
+from paper_figures import growth as growth_figure
 from paper_figures.sources import Sources
 from paper_figures.variants import overrides, with_overrides
 from paper_figures.worlds import holds
@@ -58,9 +59,39 @@ def test_a_store_without_the_study_is_said(made_store, name: str) -> None:
     assert "run `libra " in plot.missing
 
 
+def test_growth_is_the_time_at_a_length_over_that_at_1k() -> None:
+    rows = pd.DataFrame(
+        [("static-tp1", 16, length, seconds) for length, seconds in ((1024, 2.0), (8192, 20.0), (32768, 90.0))],
+        columns=["policy", growth_figure.BATCH, growth_figure.LENGTH, "value"],
+    )
+    assert list(growth_figure._growth(rows)["growth"]) == [1.0, 10.0, 45.0]
+    assert list(growth_settings._growth(rows, "policy")["growth"]) == [45.0]
+
+
+def test_a_figure_that_cannot_be_drawn_takes_no_other_with_it(made_store, made_cell) -> None:
+    """Two variants of a study that knows none, as `--set` makes them, where the figure picks by seed."""
+    cells = [
+        (made_cell(study="ablation", policy="libra", overrides={"sim.async_lag_steps": lag}), 100.0) for lag in (0, 1)
+    ]
+    plots = {plot.name: plot for plot in results._plots(Sources(made_store(cells)), ("ablation", "worlds", "routing"))}
+    assert set(plots) == {"ablation", "worlds", "routing"}
+
+    def broken(sources: Sources) -> None:
+        raise ValueError("two values of one seed")
+
+    plot = results._plot("made_up", broken, Sources(made_store(cells)))  # type: ignore[arg-type]
+    assert plot.missing == "Cannot be drawn from this store: ValueError('two values of one seed')"
+
+
+def test_worlds_without_a_compared_pair_say_so(made_store, made_cell) -> None:
+    plot = build("worlds", made_store([(made_cell(study="worlds", policy="libra"), 100.0)]))
+    assert "no finished pair" in plot.missing
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_the_cells_of_its_study_are_all_that_a_figure_needs(made_store, name: str, tmp_path: Path) -> None:
     cells = list(STUDIES[name].cells(StudyArgs(num_seeds=1, num_steps=3)))
+    cells = cells[:60] if name == "worlds" else cells
     plot = build(name, made_store((cell, 100.0 + place) for place, cell in enumerate(cells)))
     assert plot.missing == ""
     assert plot.table is not None and len(plot.table) > 0
@@ -79,12 +110,10 @@ def test_a_comparison_counts_the_worlds_in_which_it_holds(made_store, made_cell)
     table = build("worlds", made_store(cells)).table
     assert list(table["comparison"]) == ["libra over verl-static-uniform"]
     assert [table.iloc[0][name] for name in ("worlds", "wins", "equal within 1 %", "losses")] == ["3", "1", "1", "1"]
-    assert (table.iloc[0]["in world"], table.iloc[0]["ratio, least (x)"]) == ("cluster.network=nic176", "0.900")
+    assert (table.iloc[0]["there"], table.iloc[0]["ratio, least (x)"]) == ("seed 0, cluster.network=nic176", "0.900")
     (note,) = holds(Sources(made_store(cells)), "libra", "verl-static-uniform")
-    assert (
-        note
-        == "Worlds (constants and networks) in which libra beats verl-static-uniform by over 1 %: 1 of 3 on R2E-Gym."
-    )
+    text = "`libra` against `verl-static-uniform`: 1 won and 1 lost of 3 (3 worlds x 1 seeds) on R2E-Gym"
+    assert note == f"Worlds (constants and networks), by over 1 %: {text}."
 
 
 def test_throughput_and_its_paired_ratio(made_store, made_cell) -> None:

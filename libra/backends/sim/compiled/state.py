@@ -11,7 +11,7 @@ BOUNDARY, TOOL, CALLBACK = range(3)
 TOOL_RETURNED, ENDED, TURN_OVER, DUE, NOTHING_LEFT, EVENTS_FULL, STEP_UNKNOWN = range(7)
 """Why `run` comes back: the trajectory `who` wants its next turn; it has ended; a turn on the leaving engine `who` is
 over; the callback `who` is due; no event is left; the heap has to grow; a step of `who` tokens has no time yet."""
-NUM_FIGURES = 8
+NUM_FIGURES = 7
 """Figures of a step model before its tables: `StepModel.figures_s`."""
 
 

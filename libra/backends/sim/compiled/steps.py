@@ -45,10 +45,9 @@ def mixed_s(s, engine):
     times, num, num_tables = s.times[engine.model], engine.num_running, s.head[0].num_tables
     heads, bodies = NUM_FIGURES + num_tables, NUM_FIGURES + 2 * num_tables
     seconds = times[bodies + engine.chunk_tok + num] + times[heads + num + 1]
-    attention_s = chunk_attention_s(engine.area * times[3], engine.longest_tok * times[4], engine.chunk_tok * times[5])
-    seconds += times[2] + attention_s
-    if num:
-        seconds += times[6] + num * times[7] + times[1] * engine.kv_read_tok
+    work_s = engine.area * times[3] + engine.kv_read_tok * times[1]
+    attention_s = chunk_attention_s(work_s, engine.longest_tok * times[4], engine.chunk_tok * times[5])
+    seconds += times[2] + attention_s + num * times[6]
     return seconds
 
 
@@ -89,10 +88,19 @@ def begin(s, slot, steps, duration_s):
 
 
 @compiled
+def longest_running(s, slot):
+    engine, longest_tok = s.engines[slot], 0
+    for index in range(engine.num_running):
+        turn = s.turns[s.running[slot, index].key]
+        longest_tok = max(longest_tok, turn.context_tok + turn.remaining_tok - (turn.finish_at - engine.steps))
+    return longest_tok
+
+
+@compiled
 def take_chunks(s, slot):
     head, engine = s.head[0], s.engines[slot]
     budget = max(head.block_tok, head.max_batched_tok - engine.num_running)
-    chunk_tok, area, longest_tok, key = 0, 0, 0, engine.prefill_first
+    chunk_tok, area, longest_tok, key = 0, 0, longest_running(s, slot), engine.prefill_first
     while key >= 0:
         turn = s.turns[key]
         take = min(turn.context_tok - turn.done_tok, budget - chunk_tok)

@@ -65,7 +65,7 @@ PARTS = (
     Part("decode_attention", ("decode_overhead_s", "decode_per_seq_head_s", "decode_memory_share")),
     Part(
         "prefill_attention",
-        ("prefill_overhead_s", "prefill_tile_share", "prefill_key_tile_s", "prefill_memory_share"),
+        ("prefill_overhead_s", "prefill_tile_share", "prefill_key_s", "prefill_memory_share"),
     ),
     Part("elementwise", ("elementwise_overhead_s", "elementwise_memory_share")),
     Part("moe", ("moe_overhead_s", "moe_memory_share", "moe_compute_share", "moe_power", "moe_hit_power")),
@@ -130,7 +130,8 @@ def _least_squares(gpu: Gpu, constants: Constants, part: Part, taken: Sequence[G
         predicted = np.log([predict_s(gpu, trial, point) for point in taken])
         return np.concatenate([(predicted - measured) / ROW_SIGMA, (logs - origin) / spreads])
 
-    bounds = origin - reach, origin + reach
+    highest = [0.0 if name.endswith("_share") else math.inf for name in part.constants]
+    bounds = origin - reach, np.minimum(origin + reach, highest)
     found = least_squares(residuals, origin, loss="soft_l1", diff_step=1e-4, xtol=1e-9, bounds=bounds)
     return part.replaced(constants, [math.exp(log) for log in found.x])
 

@@ -64,10 +64,10 @@ class GpuPoint(msgspec.Struct, frozen=True):
 def read_points(path: Path) -> tuple[GpuPoint, ...]:
     """All rows of a table. Raises `ConfigError` with file and line for what is none."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"cannot read the table of measured points: {error.strerror}",
+            f"cannot read the table of measured points: {getattr(error, 'strerror', 'it is no UTF-8 text')}",
             where=str(path),
             mend="correct `measured` in the cluster file, or make the table with `libra calibrate`",
         ) from None
@@ -90,7 +90,7 @@ def parse_point(line: str, where: str) -> GpuPoint:
     except ValueError:
         seconds = math.nan
     if not 0.0 < seconds < math.inf:
-        raise ConfigError("time_s is no positive number", where=where, value=time_s)
+        raise ConfigError("time_s is no positive number", where=where, value=time_s, mend="write seconds, e.g. 2.9e-05")
     return GpuPoint(kind, _sizes(kind, sizes, where), seconds, source)
 
 
@@ -98,7 +98,12 @@ def _sizes(kind: str, text: str, where: str) -> tuple[int | str, ...]:
     names = SIZES[kind]
     found = dict(part.partition("=")[::2] for part in text.split())
     if set(found) != set(names):
-        raise ConfigError(f"sizes of {kind}", where=where, value=text, mend=" ".join(f"{name}=..." for name in names))
+        wrong = [f"no {name}" for name in names if name not in found] + [
+            f"unknown {name}" for name in found if name not in names
+        ]
+        raise ConfigError(
+            f"sizes of {kind}: {', '.join(wrong)}", where=where, value=text, mend=" ".join(f"{n}=..." for n in names)
+        )
     values: list[int | str] = []
     for name in names:
         number = found[name].isdecimal() and (int(found[name]) > 0 or name == "recompute")
