@@ -87,7 +87,7 @@ def python_core(model: StepModel, trajectories: Sequence[Trajectory], in_flight:
     return clock.num_events, clock.now_s, time.perf_counter() - started
 
 
-@njit
+@njit(_nrt=False)  # as in `compiled.jit`
 def ask_compiled(head, events, engines, turns, prefixes, running, times, key, place, owner, tables):
     """False while the heap of events is full."""
     number, (generated, payload, latency, first) = owner[key], tables
@@ -102,7 +102,7 @@ def ask_compiled(head, events, engines, turns, prefixes, running, times, key, pl
     return True
 
 
-@njit
+@njit(_nrt=False)  # as in `compiled.jit`
 def drive(head, events, engines, turns, prefixes, running, times, keys, place, owner, tables, state):
     """Run until all have ended or Python has to help. `state`: next trajectory, ended ones, one that must be asked."""
     arrays = (head, events, engines, turns, prefixes, running, times)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from libra.backends.sim.engine import Simulator
 from libra.backends.sim.options import SimOptions
+from libra.backends.sim.truth import kv_capacity_tok
 from libra.core.commands import ApplyPlan, Command, Place, Switch
 from libra.core.events import (
     AllocationChanged,
@@ -27,7 +29,7 @@ from libra.core.policy import Policy
 from libra.core.records import Trajectory
 from libra.core.registry import PolicyContext
 from libra.runtime.controller import Controller
-from tests.property.test_simulator import CLUSTER, LITTLE_KV, MODEL, POLICIES, Drawn, Log, groups, pipelines
+from tests.property.test_simulator import CLUSTER, MODEL, POLICIES, Drawn, Log, groups, pipelines
 
 pytest.importorskip("numba", reason="the compiled core needs numba (extra `fast`)")
 
@@ -120,8 +122,21 @@ def test_policies(
     )
 
 
+def little_kv(drawn: list[list[Trajectory]], spare_tok: int) -> str:
+    """Memory that leaves a TP-1 engine room for the longest context and little more, so that turns are preempted."""
+    wanted_tok = max(each.total_tok for group in drawn for each in group) + 1 + spare_tok
+    shares = [share / 1e4 for share in range(3700, 6000, 5)]
+    return next(f"memory_use_share={share}" for share in shares if kv_tok(share) >= wanted_tok)
+
+
+@functools.cache
+def kv_tok(memory_use_share: float) -> int:
+    constants = SimOptions(replace=f"memory_use_share={memory_use_share}").constants()
+    return kv_capacity_tok(CLUSTER, MODEL, 1, constants)
+
+
 @settings(slowly, max_examples=60)
-@given(groups, st.integers(1, 4), st.integers(1, 6), pipelines, options, st.integers(0, 1000))
+@given(groups, st.integers(1, 4), st.integers(1, 6), pipelines, options, st.integers(0, 1000), st.integers(0, 5000))
 def test_moves_plans_and_little_kv(
     drawn: list[list[Trajectory]],
     per_step: int,
@@ -129,11 +144,13 @@ def test_moves_plans_and_little_kv(
     pipeline: PipelineSpec,
     chosen: dict[str, Any],
     seed: int,
+    spare_tok: int,
 ) -> None:
+    replace = little_kv(drawn, spare_tok)
     workload = Drawn(drawn, per_step, num_steps)
     check_same(
         [
-            run(Restless(seed), workload, pipeline, False, engine=engine, replace=LITTLE_KV, **chosen)
+            run(Restless(seed), workload, pipeline, False, engine=engine, replace=replace, **chosen)
             for engine in ("fast", "compiled")
         ]
     )

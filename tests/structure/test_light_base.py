@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 PACKAGES = ("libra", "baselines", "analysis", "paper_figures", "experiments")
-HEAVY = {"torch", "vllm", "megatron", "ray", "verl"}
+HEAVY = {"torch", "vllm", "megatron", "ray", "verl", "numba"}
 LATE = {"pandas", "matplotlib", "seaborn", "duckdb", "scipy", "wandb"}
 """What only some verbs need: `libra --help` has to answer in half a second."""
 
-# Rooms that belong to the extras `live` and `gpu`.
-EXTRAS = ("libra.backends.live", "libra.integrations")
+# Rooms that belong to the extras `live`, `gpu` and `fast`.
+EXTRAS = ("libra.backends.live", "libra.backends.sim.compiled", "libra.integrations")
 
 # Notes every module that anybody asks for, installed or not: `try: import torch` counts as well.
 PROBE = """

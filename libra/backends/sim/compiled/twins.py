@@ -52,7 +52,7 @@ class CompiledInstance:
         clock.engines[self.slot] = self
         self.cache = CompiledCache(self._store, self.slot)
         self.num_arriving = 0
-        self._busy_s = 0.0
+        self._busy_s, self._capacity_tok = 0.0, step_model.kv_capacity_tok
         self._is_closed = False
         self._keeps_prefixes = clock.options.keep_prefixes
 
@@ -69,7 +69,8 @@ class CompiledInstance:
 
     def submit_turn(self, trajectory: int, prompt: Prompt, context_tok: int, num_tok: int, latency_s: float) -> None:
         """Queue a turn and the tool after it; a negative latency ends the trajectory. See `Instance.submit`."""
-        check_fits(self.id, self.model, context_tok + num_tok + 1)
+        if context_tok + num_tok >= self._capacity_tok:
+            check_fits(self.id, self.model, context_tok + num_tok + 1)
         store = self._store
         key = store.key(trajectory, prompt)
         while not loop.submit(*store.arrays, self.slot, key, context_tok, num_tok, latency_s):
