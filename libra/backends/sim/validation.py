@@ -29,9 +29,6 @@ from libra.core.rng import stream
 A100 = Cluster("a100x64", 8, 8, Gpu("A100-SXM4-80GB", 312.0, 80.0, 2039.0, 300.0), "eight NICs", 200.0)
 A800 = Cluster("a800x8", 1, 8, Gpu("A800-SXM4-80GB", 312.0, 80.0, 2039.0, 200.0), "none", 22.0)
 
-TRITON_BACKWARD_SHARE = 0.258
-"""Attention backward of Triton and of deterministic kernels, of peak: what the training runs that we have used."""
-
 GPUSTACK_OPTIONS = SimOptions(max_num_seqs=256, max_batched_tok=2048)
 """vLLM's defaults on an A100."""
 
