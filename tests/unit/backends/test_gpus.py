@@ -200,3 +200,17 @@ def test_a_bad_row_is_told_with_its_line(tmp_path: Path, rows: str, message: str
 def test_a_missing_table_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the table of measured points: No such file"):
         read_points(tmp_path / "absent.csv")
+
+
+def test_held_out_points_are_predicted_by_the_other_half(tmp_path: Path) -> None:
+    """Every second point is three times slower: each half alone is met, and misses the other by that factor."""
+    points = [each for each in measured(A100) if each.kind == "elementwise"] * 3
+    lines = [
+        write_row(msgspec.structs.replace(each, time_s=each.time_s * (1 + 2 * (number % 2))))
+        for number, each in enumerate(points)
+    ]
+    table = tmp_path / "halves.csv"
+    table.write_text("\n".join(["kind,sizes,time_s,source", *lines]) + "\n", encoding="utf-8")
+    (found,) = check(msgspec.structs.replace(MADE_UP, measured=str(table)))
+    assert found.held_out is not None
+    assert found.held_out > 1.2, "half of them +200 %, half of them -67 %"

@@ -16,9 +16,9 @@ from libra.backends.sim.blind import BLIND
 from libra.backends.sim.constants import folds, load_constants
 from libra.backends.sim.fit import FITTED, PRIORS, fit, groups, held_out
 from libra.backends.sim.fit_operators import fit_operators
-from libra.backends.sim.measured import rows, sources
+from libra.backends.sim.measured import Stage, rows, sources
 from libra.backends.sim.truth_network import Network
-from libra.backends.sim.validation import A100, A800, PREDICTORS, points
+from libra.backends.sim.validation import A100, A800, PREDICTORS, Point, points
 
 
 def test_every_measured_row_is_predicted() -> None:
@@ -131,3 +131,35 @@ def test_the_command_writes_to_the_store_and_its_exit_code_is_the_verdict(tmp_pa
         assert gate.met or gate.reason, "a missed gate says why"
         assert gate.name in done.stdout
     assert found == gates.validate(), "deterministic"
+
+
+@pytest.mark.parametrize(
+    ("factors", "mean", "met", "rows"),
+    [((1.01, 0.98), 0.015, True, []), ((1.5, 1.5), 0.5, False, ["a", "b"]), ((1.0, 0.7), 0.15, False, ["b"])],
+)
+def test_gates_judge_what_was_held_out(
+    monkeypatch: pytest.MonkeyPatch, factors: tuple[float, float], mean: float, met: bool, rows: list[str]
+) -> None:
+    """A mean within the limit is met; a row that is too fast by 30 % is gated as one that is too slow."""
+
+    def made_up(stage: Stage) -> list[Point]:
+        return [Point("t", stage, name, name, 10.0, 10.0 * f) for name, f in zip("ab", factors, strict=True)]
+
+    monkeypatch.setattr(gates, "held_out", made_up)
+    found = {gate.name: gate for gate in gates.validate().gates}
+    gate = found["serving, mean held-out error"]
+    assert (gate.found, gate.met) == (pytest.approx(mean), met)
+    assert [name for name in ("a", "b") if f"serving, {name}" in found] == rows
+    assert all(not found[f"serving, {name}"].met for name in rows)
+
+
+def test_few_groups_give_a_range_and_many_an_interval() -> None:
+    def error(num_groups: int) -> gates.TableError:
+        found = [Point("t", "serving", f"{n}", f"{n}", 10.0, 10.0 + n) for n in range(1, num_groups + 1)]
+        return gates._with_interval(gates._error("t", "", "held out", found), found)
+
+    assert error(2).interval == "10.0% to 20.0% (range of 2 groups)"
+    many = error(9)
+    assert many.low is not None and many.high is not None
+    assert 0.1 < many.low < 0.5 < many.high < 0.9
+    assert many.interval.endswith("(95 %)")
