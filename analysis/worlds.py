@@ -68,8 +68,7 @@ def compare(study: pd.DataFrame, comparisons: Sequence[tuple[str, str]] = COMPAR
 
 def sentence(study: pd.DataFrame, ours: str, theirs: str) -> str:
     """How many worlds a comparison holds in, by workload; empty without finished cells."""
-    parts = [
-        f"{each.wins} won and {each.losses} lost of {each.count} on {WORKLOAD_TITLES[each.workload]}"
-        for each in compare(study, ((ours, theirs),))
-    ]
-    return f"`{ours}` against `{theirs}`: {', '.join(parts)}" if parts else ""
+    found = compare(study, ((ours, theirs),))
+    parts = [f"{each.wins} won and {each.losses} lost on {WORKLOAD_TITLES[each.workload]}" for each in found]
+    counts = ", ".join(dict.fromkeys(each.count for each in found))
+    return f"`{ours}` against `{theirs}` {', '.join(parts)}, each of {counts}" if parts else ""

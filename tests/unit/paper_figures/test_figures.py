@@ -136,7 +136,7 @@ def test_a_comparison_counts_the_worlds_in_which_it_holds(made_store, made_cell)
     assert [table.iloc[0][name] for name in ("worlds", "wins", "equal within 1 %", "losses")] == ["3", "1", "1", "1"]
     assert (table.iloc[0]["there"], table.iloc[0]["ratio, least (x)"]) == ("seed 0, cluster.network=nic176", "0.900")
     (note,) = holds(Sources(made_store(cells)), "libra", "verl-static-uniform")
-    text = "`libra` against `verl-static-uniform`: 1 won and 1 lost of 3 (3 worlds x 1 seeds) on R2E-Gym"
+    text = "`libra` against `verl-static-uniform` 1 won and 1 lost on R2E-Gym, each of 3 (3 worlds x 1 seeds)"
     assert note == f"Worlds (constants and networks), by over 1 %: {text}."
 
 
