@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,12 @@ def shared_root() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the reference material in ../shared, which is not part of the product")
     return folder
+
+
+def pytest_configure() -> None:
+    """Ctrl-C works in tests and the processes they start, also where the suite runs in the background of a script
+    (there it would be ignored by inheritance)."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
