@@ -233,7 +233,7 @@ def _llm_foundry(table: str, stage: Stage, c: Constants) -> Iterator[Point]:
         num_seqs = micro * int(row["accumulation"]) * gpus
         model = measured_model(f"mpt-{row['model']}")
         measured_s = num_seqs * length / gpus / float(row["tok_per_s_gpu"])
-        seconds = _step_s(A100, model, constants, layout, [length] * num_seqs)
+        seconds = plain_step_s(A100, model, constants, layout, [length] * num_seqs)
         seconds += int(row["accumulation"]) * fully_sharded_s(A100, model, gpus, constants)
         yield Point(table, stage, f"{row['model']}, {gpus} GPUs, {num_seqs} x {length}", f"{table} {row['model']}",
                     measured_s, seconds, gpus > A100.gpus_per_node)  # fmt: skip
@@ -260,10 +260,12 @@ def _megatron(table: str, stage: Stage, c: Constants) -> Iterator[Point]:
                       vocab, length)  # fmt: skip
         layout = TrainLayout(tp=tp, dp=dp, pp=pp, vpp=vpp, micro_batch_tok=micro * length, recompute=False)
         yield Point(table, stage, row["case"], table, float(row["step_s"]),
-                    _step_s(A100, model, constants, layout, [length] * batch))  # fmt: skip
+                    plain_step_s(A100, model, constants, layout, [length] * batch))  # fmt: skip
 
 
-def _step_s(cluster: Cluster, model: Model, constants: Constants, layout: TrainLayout, lengths: list[int]) -> float:
+def plain_step_s(
+    cluster: Cluster, model: Model, constants: Constants, layout: TrainLayout, lengths: list[int]
+) -> float:
     """A plain training step: no old log-probs, and none of the fixed cost that RL frameworks add."""
     time = Truth(cluster, model, constants).train_step_s(layout, lengths, logprobs=False)
     return time.total_s - time.fixed_s

@@ -25,7 +25,7 @@ def ended(**changed: object) -> Live:
 
 def close(
     live: Live, *, launched: int = 1, kind: str = "barrier", pool_gpu_s: float = 40.0, staleness: int = 1
-) -> None:
+) -> RunChecks:
     checks = RunChecks(PipelineSpec(kind, 0), num_gpus=8)  # type: ignore[arg-type]
     checks.launched(launched)
     row = SimpleNamespace(
@@ -33,10 +33,11 @@ def close(
     )
     rollout = SimpleNamespace(live={}, num_unstarted=0, num_ended=1)
     checks.step([live], row, rollout)  # type: ignore[arg-type]
+    return checks
 
 
 def test_a_lawful_step_passes() -> None:
-    close(ended())
+    assert close(ended()).num_launched == 1
 
 
 @pytest.mark.parametrize(

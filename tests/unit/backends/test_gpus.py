@@ -126,8 +126,11 @@ def test_the_h100_is_nearer_to_its_table_than_an_a100() -> None:
     assert sum(each.num_points for each in errors.values() if each.fitted) == 291
     for kind, each in errors.items():
         if each.fitted:
-            assert each.mean < 0.95 * each.with_a100, kind
-            assert each.held_out < 0.97 * each.with_a100, kind
+            # A100's tiles of prefill attention fit the H100 nearly as well as its own.
+            own, unseen = (0.95, 0.97) if kind == "prefill_attention" else (0.83, 0.9)
+            assert each.mean < own * each.with_a100, kind
+            assert each.held_out is not None
+            assert each.held_out < unseen * each.with_a100, kind
     assert {kind for kind, each in errors.items() if not each.fitted} == {"gpustack_blind", "prime_rl"}
 
 

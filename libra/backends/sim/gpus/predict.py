@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from libra.backends.sim.constants import Constants
 from libra.backends.sim.gpus.points import GpuPoint
 from libra.backends.sim.measured import measured_model
-from libra.backends.sim.truth import StepModel, Truth
+from libra.backends.sim.truth import StepModel
 from libra.backends.sim.truth_network import Network
 from libra.backends.sim.truth_ops import Kernels, tile_area
+from libra.backends.sim.validation import plain_step_s
 from libra.core.hardware import BYTES_BF16, Cluster, Gpu, Model
 from libra.core.plan import TrainLayout
 
@@ -81,8 +82,7 @@ def _train_step(gpu: Gpu, c: Constants, point: GpuPoint) -> float:
         recompute=bool(point["recompute"]),
     )
     lengths = [point["length_tok"]] * point["seqs"]
-    time = Truth(_node(gpu), measured_model(point.model), c).train_step_s(layout, lengths, logprobs=False)
-    return time.total_s - time.fixed_s
+    return plain_step_s(_node(gpu), measured_model(point.model), c, layout, lengths)
 
 
 PREDICTORS: Mapping[str, Predictor] = {
