@@ -58,12 +58,17 @@ class PolicySpec:
 
 @dataclass(frozen=True)
 class WorkloadSpec:
-    """A source of trajectories. `build(options, seed, max_context_tok)` returns a `libra.workloads.base.Workload`."""
+    """A source of trajectories. `build(options, seed, max_context_tok)` returns a `libra.workloads.base.Workload`.
+
+    `environment(context)` returns the real tasks behind it for live runs, a `libra.workloads.environments.base`
+    `Environment` from an `EnvironmentContext`; None: the workload can only be simulated.
+    """
 
     name: str
     summary: str
     build: Callable[[Any, int, int], Any]
     options: type[Options] = Options
+    environment: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True)

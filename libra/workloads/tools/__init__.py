@@ -1,0 +1,1 @@
+"""Tools that agents call, and the sandbox that their code runs in."""
