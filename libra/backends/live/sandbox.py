@@ -40,7 +40,7 @@ def open_sandbox(way: str | None = None) -> LinuxSandbox:
     """The first of `WAYS` that runs `true` here, or the one named. Raises `ConfigError` with what each answered."""
     if way is not None and way not in WAYS:
         raise unknown_name("way to make a sandbox", way, WAYS)
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    missing = [tool for tool in TOOLS if shutil.which(tool, path=_environment()["PATH"]) is None]
     answers = [f"{tool} is missing" for tool in missing]
     for name in [] if missing else [way] if way else WAYS:
         sandbox = LinuxSandbox(name, WAYS[name])
