@@ -51,7 +51,8 @@ def _tasks(path: Path, seen: dict[str, str]) -> Iterator[Task]:
         where = f"{path}, line {number}"
         record = _record(line, where)
         if record.id in seen:
-            raise ConfigError("two tasks with one id", where=where, value=record.id, mend=f"the other: {seen[record.id]}")
+            mend = f"rename it; the other stands in {seen[record.id]}"
+            raise ConfigError("two tasks with one id", where=where, value=record.id, mend=mend)
         seen[record.id] = where
         truth = Truth(record.files, record.sources, record.hidden)
         yield Task(record.id, record.prompt, msgspec.to_builtins(truth))

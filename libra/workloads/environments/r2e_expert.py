@@ -46,8 +46,8 @@ class _Attempt:
         self.segments: list[Segment] = []
 
     def look(self) -> None:
-        lines = self.source.splitlines()
-        self._turn(f"<bash>grep -n . {self.repo.file}</bash>", "\n".join(f"{n}:{line}" for n, line in enumerate(lines, 1)))
+        lines = enumerate(self.source.splitlines(), 1)
+        self._turn(f"<bash>grep -n . {self.repo.file}</bash>", "\n".join(f"{n}:{line}" for n, line in lines))
 
     def edit(self, line: int, text: str, file: str | None = None) -> None:
         said = "ok" if file is None else "no such file"
@@ -69,7 +69,8 @@ class _Attempt:
 
     def finished(self) -> Demonstration:
         self.segments.append(Segment(DONE, True))
-        is_right = all(is_same(outcome(self.source, self.repo.name, values), right) for values, right in self.repo.hidden())
+        name, hidden = self.repo.name, self.repo.hidden()
+        is_right = all(is_same(outcome(self.source, name, values), right) for values, right in hidden)
         return Demonstration(self.repo.prompt, tuple(self.segments), is_right)
 
     def _turn(self, call: str, said: str) -> None:
@@ -102,4 +103,3 @@ def _fail(attempt: _Attempt, mistake: str, chance: np.random.Generator) -> None:
         attempt.edit(line, right, file=repo.name + ".py")
     if mistake != "gives up" and chance.random() < SHARE_TESTED:
         attempt.test()
-

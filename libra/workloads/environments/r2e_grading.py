@@ -17,7 +17,7 @@ import msgspec
 from libra.workloads.tools.edit import read_inside
 from libra.workloads.tools.sandbox import Limits, Sandbox
 
-LIMITS = Limits(wall_s=5.0, cpu_s=3, output_bytes=1 << 16)
+LIMITS = Limits(wall_s=10.0, cpu_s=3, output_bytes=1 << 16)
 
 # `-I` keeps the folder, sitecustomize and PYTHON* out of the start; the folder comes last, so that no file in it takes
 # the place of a standard module. What agents' code prints itself does not matter: the last answer counts, and whoever
@@ -63,7 +63,7 @@ def agent_sources(truth: Truth, folder: Path) -> dict[str, str] | None:
 async def passes(sandbox: Sandbox, work: Path, truth: Truth, sources: Mapping[str, str]) -> bool:
     """Whether all hidden tests pass on the task's files with these sources in their place."""
     calls = [{"module": t.module, "function": t.function, "arguments": t.arguments} for t in truth.hidden]
-    with tempfile.TemporaryDirectory(dir=work, prefix="grade-") as name:
+    with tempfile.TemporaryDirectory(dir=work, prefix="grade-", ignore_cleanup_errors=True) as name:
         write_files(Path(name), {**truth.files, **sources})
         result = await sandbox.run(
             ["python3", "-I", "-S", "-c", RUNNER],

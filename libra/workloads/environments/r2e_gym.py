@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
-import stat
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -136,11 +136,12 @@ class R2EEpisode:
 
 
 def remove(folder: Path) -> None:
-    """Delete a folder in which an agent may have taken away all permissions; links are not followed."""
-    for path in [folder, *folder.rglob("*")]:
-        if stat.S_ISDIR(path.lstat().st_mode):
-            path.chmod(0o700)
-    shutil.rmtree(folder, ignore_errors=True)
+    """Delete a folder of which an agent may have made anything: `rm` copes with any depth, and follows no link."""
+    try:
+        shutil.rmtree(folder)
+    except (OSError, RecursionError):
+        subprocess.run(["chmod", "-R", "u+rwx", str(folder)], check=False, stderr=subprocess.DEVNULL)
+        subprocess.run(["rm", "-rf", str(folder)], check=False)
 
 
 def _failed(tool: str, said: str) -> Observation:

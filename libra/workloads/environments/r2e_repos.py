@@ -38,7 +38,8 @@ class Repo:
 
     @property
     def id(self) -> str:
-        return f"{self.shape.key}-{self.k}-{self.name}-{self.file.removesuffix('.py')}-{self.shape.bugs.index(self.bug)}"
+        module, bug = self.file.removesuffix(".py"), self.shape.bugs.index(self.bug)
+        return f"{self.shape.key}-{self.k}-{self.name}-{module}-{bug}"
 
     @property
     def prompt(self) -> str:
@@ -152,7 +153,7 @@ def _hidden(shape: Shape, k: int) -> tuple[tuple[list[Any], Any], ...]:
 @cache
 def _visible(shape: Shape, bug: Bug, k: int, other: int) -> tuple[list[Any], Any]:
     source = Repo(shape, bug, k, other, "f", "").source(bug)
-    failing = [(values, right) for values, right in _hidden(shape, k) if not is_same(outcome(source, "f", values), right)]
+    failing = [pair for pair in _hidden(shape, k) if not is_same(outcome(source, "f", pair[0]), pair[1])]
     assert failing, f"no input shows {bug} of {shape.key} {k}"
     return failing[0]
 

@@ -56,8 +56,17 @@ def arguments(takes: Takes, k: int) -> list[list[Any]]:
         return [[n] for n in (3, 1, 0, 5, 2)]
     if takes == "s":
         return [["ab"], [""], ["x"], ["abcdefghijklmnopqrstuvwxyz"], ["no no"]]
-    lists = ([1, 2], [], [k], [k - 1, k, k + 1], list(range(25)), [-3, 2 * k, 4], [3, 1, 2], [k + 1, k + 2])
-    return [[list(values)] for values in lists]
+    lists: tuple[list[int], ...] = (
+        [1, 2],
+        [],
+        [k],
+        [k - 1, k, k + 1],
+        list(range(25)),
+        [-3, 2 * k, 4],
+        [3, 1, 2],
+        [k + 1, k + 2],
+    )
+    return [[values] for values in lists]
 
 
 SHAPES: tuple[Shape, ...] = (

@@ -1,5 +1,5 @@
-"""The edit tool, and the reading of files that an agent may have replaced: on the host, inside one folder, never through
-a link.
+"""The edit tool, and the reading of files that an agent may have replaced: on the host, inside one folder, never
+through a link.
 
 No process of the agent is alive while these run, so what was looked at is what is written.
 """

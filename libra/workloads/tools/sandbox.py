@@ -54,6 +54,4 @@ class Sandbox(Protocol):
     Nothing of a call is alive when `run` returns or is cancelled. Inside, paths are relative, or below `/work`.
     """
 
-    async def run(
-        self, argv: Sequence[str], folder: Path, limits: Limits, stdin: bytes = b""
-    ) -> SandboxResult: ...
+    async def run(self, argv: Sequence[str], folder: Path, limits: Limits, stdin: bytes = b"") -> SandboxResult: ...

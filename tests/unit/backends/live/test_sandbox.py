@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from libra.backends.live.sandbox import LinuxSandbox, open_sandbox
+from libra.backends.live.sandbox import MAX_RUNNING, LinuxSandbox, open_sandbox
 from libra.backends.live.sandbox_mounts import WAYS
 from libra.core.errors import ConfigError
 from libra.workloads.tools.sandbox import Limits, SandboxResult
@@ -130,17 +131,30 @@ def test_many_calls_at_once_do_not_share_a_process_limit(sandbox: LinuxSandbox, 
     assert {(result.output, result.status) for result in asyncio.run(all_of_them())} == {("done\n", "ok")}
 
 
+def test_waiting_for_a_turn_does_not_count_against_the_time_limit(sandbox: LinuxSandbox, tmp_path: Path) -> None:
+    async def all_of_them() -> list[SandboxResult]:
+        folders = [tmp_path / str(number) for number in range(5 * MAX_RUNNING)]
+        for each in folders:
+            each.mkdir()
+        return await asyncio.gather(*(sandbox.run(["sleep", "0.5"], each, Limits(wall_s=2.2)) for each in folders))
+
+    results = asyncio.run(all_of_them())
+    assert {result.status for result in results} == {"ok"}
+    assert max(result.latency_s for result in results) > 2.2
+
+
 # Reaching out.
 
 
 def test_no_tcp_and_no_udp(run: Run) -> None:
+    # The address is the host's loopback: from in there it does not exist.
     with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         udp.bind(("127.0.0.1", 0))
         tcp.setblocking(False)
         udp.setblocking(False)
         address = tcp.getsockname()
         result = run(*python(f"import socket; socket.create_connection({address!r}, 2)"))
-        assert result.status == "error" and "OSError" in result.output or "Refused" in result.output
+        assert result.status == "error" and "Network is unreachable" in result.output
         with pytest.raises(BlockingIOError):
             tcp.accept()
         code = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', {!r})"
@@ -149,18 +163,18 @@ def test_no_tcp_and_no_udp(run: Run) -> None:
             udp.recv(1)
 
 
-@pytest.mark.parametrize("kind", ["path", "abstract"])
-def test_no_unix_socket_of_the_host(run: Run, tmp_path: Path, kind: str) -> None:
-    name = f"\0libra-{os.getpid()}" if kind == "abstract" else os.path.relpath(tmp_path / "s")
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(name)
-        server.listen()
-        server.setblocking(False)
-        seen = name if kind == "abstract" else str(tmp_path / "s")[:100]
-        result = run(*python(f"import socket; socket.socket(socket.AF_UNIX).connect({seen!r})"))
-        assert result.status == "error" and "connect" in result.output
-        with pytest.raises(BlockingIOError):
-            server.accept()
+def test_no_unix_socket_of_the_host(run: Run) -> None:
+    # Not below pytest's folder: a socket's path has at most 107 bytes.
+    with tempfile.TemporaryDirectory() as place:
+        for name, error in ((f"{place}/socket", "FileNotFoundError"), (f"\0libra-{os.getpid()}", "ConnectionRefused")):
+            with socket.socket(socket.AF_UNIX) as server:
+                server.bind(name)
+                server.listen()
+                server.setblocking(False)
+                result = run(*python(f"import socket; socket.socket(socket.AF_UNIX).connect({name!r})"))
+                assert result.status == "error" and error in result.output
+                with pytest.raises(BlockingIOError):
+                    server.accept()
 
 
 @pytest.mark.parametrize(
@@ -190,8 +204,8 @@ def test_nothing_outside_is_written(run: Run, tmp_path: Path, line: str) -> None
 
 def test_neither_our_environment_nor_our_processes_are_seen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIBRA_TEST_TOKEN", SECRET)
-    result = run("env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline; ls -d /proc/[0-9]* | wc -l")
-    assert SECRET not in result.output and "pytest" not in result.output
+    result = run("env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline; echo; ls -d /proc/[0-9]* | wc -l")
+    assert SECRET not in result.output
     assert int(result.output.split()[-1]) <= 8
 
 
@@ -200,7 +214,7 @@ def test_no_privilege_is_left(run: Run) -> None:
     assert [int(value, 16) for value in seen[1::2]] == [0, 0, 0, 0, 1]
 
 
-@pytest.mark.parametrize("target", ["{parent}", "1", "-1", "-- -1"])
+@pytest.mark.parametrize("target", ["{parent}", "1", "-1"])
 def test_nothing_outside_is_killed(run: Run, target: str) -> None:
     line = f"kill -9 {target.format(parent=os.getpid())}; sleep 0.1; echo alive"
     result = run(line)
@@ -242,15 +256,16 @@ def test_cpu_time_is_summed_over_processes(run: Run) -> None:
 
 def test_a_hundred_megabytes_of_output_are_drained_and_cut(run: Run) -> None:
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    result = run("head -c 100000000 /dev/zero | tr '\\0' x; echo end >ended", limits=Limits(wall_s=60, output_bytes=1000))
+    result = run("head -c 100000000 /dev/zero | tr '\\0' x", limits=Limits(wall_s=60, output_bytes=1000))
     assert (result.output, result.is_truncated, result.status) == ("x" * 1000, True, "ok")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 20_000
 
 
 @pytest.mark.parametrize(
     "line",
-    ["setsid sleep 300 & disown; echo gone", "(setsid sh -c 'trap \"\" TERM HUP; sleep 300' >/dev/null 2>&1 &) ; echo gone"],
-)
+    ["setsid sleep 300 & disown; echo gone",
+     "(setsid sh -c 'trap \"\" TERM HUP; sleep 300' >/dev/null 2>&1 &); echo gone"],
+)  # fmt: skip
 def test_a_sleeper_in_its_own_session_does_not_outlive_the_call(run: Run, line: str) -> None:
     result = run(line)
     assert (result.output, result.status) == ("gone\n", "ok")
@@ -274,7 +289,7 @@ print("gone")
 
 def test_orphaned_zombies_are_reaped(run: Run) -> None:
     # 40 orphans one after the other under a limit of 24: unreaped, they would use it up.
-    line = "for n in {1..40}; do (sleep 0.01 &) ; wait; sleep 0.02; done; grep -l '^State:.Z' /proc/[0-9]*/status | wc -l"
+    line = "for n in {1..40}; do (sleep 0.01 &); sleep 0.02; done; grep -l '^State:.Z' /proc/[0-9]*/status | wc -l"
     result = run(line, limits=Limits(wall_s=30, cpu_s=20, processes=24))
     assert result.status == "ok" and int(result.output.split()[-1]) <= 2
 
@@ -299,8 +314,8 @@ def test_a_file_and_tmp_are_limited(run: Run, folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["n=0; while :; do head -c 2000000 /dev/zero >$((n++)); done", "n=0; while :; do : >$((n++)); done",
-     "mkdir locked; head -c 2000000 /dev/zero >locked/x; chmod 0 locked; n=0; while :; do cp mine.txt $((n++)); done"],
+    ["n=0; while :; do n=$((n+1)); head -c 2000000 /dev/zero >$n; done", "n=0; while :; do n=$((n+1)); : >$n; done",
+     "mkdir hid; head -c 16000000 /dev/zero >hid/x; cp hid/x hid/y; chmod 0 hid; sleep 50"],
 )  # fmt: skip
 def test_the_folder_is_limited(run: Run, line: str) -> None:
     assert run(line, limits=Limits(wall_s=60, cpu_s=40, folder_mb=30)).limit_hit == "folder_mb"
