@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from libra.workloads.tools.sandbox import LimitName, Limits
@@ -46,7 +47,12 @@ def descendants(pid: int) -> Iterator[int]:
 def limit_hit(init: int, folder: Path, limits: Limits) -> LimitName | None:
     """The limit that process 1 (`init`, its PID out here), those below it, or their folder are past."""
     cpu_s = memory_bytes = 0.0
+    unmapped: dict[tuple[int, int], int] = {}
+    home = _namespace(init)
     for pid in descendants(init):
+        if _namespace(pid) not in (home, None):
+            return "namespaces"
+        unmapped.update(memory_files(pid))
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -54,11 +60,30 @@ def limit_hit(init: int, folder: Path, limits: Limits) -> LimitName | None:
         # proc(5), counted from the state: utime, stime, cutime, cstime (dead and reaped children), rss.
         cpu_s += sum(int(fields[n]) for n in (11, 12, 13, 14)) / TICKS_PER_S
         memory_bytes += int(fields[21]) * PAGE_BYTES
-    if memory_bytes > limits.memory_mb << 20:
+    if memory_bytes + sum(unmapped.values()) > limits.memory_mb << 20:
         return "memory_mb"
     if cpu_s > limits.cpu_s:
         return "cpu_s"
     return "folder_mb" if is_folder_over(folder, limits.folder_mb << 20) else None
+
+
+def memory_files(pid: int) -> dict[tuple[int, int], int]:
+    """Bytes of what a process holds open by `memfd_create`, by identity: memory that no process's size shows."""
+    found = {}
+    with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
+            with suppress(OSError):
+                if os.readlink(entry.path).startswith("/memfd:"):
+                    file = os.stat(entry.path)
+                    found[file.st_dev, file.st_ino] = file.st_blocks * 512
+    return found
+
+
+def _namespace(pid: int) -> str | None:
+    """Name of a process's user namespace; None when it is gone."""
+    with suppress(OSError):
+        return os.readlink(f"/proc/{pid}/ns/user")
+    return None
 
 
 def is_folder_over(folder: Path, limit_bytes: int) -> bool:

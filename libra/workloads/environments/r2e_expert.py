@@ -19,7 +19,8 @@ from libra.workloads.environments.r2e_text import observation_text
 
 SHARE_RIGHT = 0.4
 MISTAKES = ("wrong line", "wrong fix", "blind", "gives up", "gives up at once", "wrong file")
-MISTAKE_SHARES = (0.25, 0.25, 0.15, 0.15, 0.1, 0.1)
+MISTAKE_SHARES = (0.15, 0.15, 0.2, 0.2, 0.1, 0.2)
+"""Mostly bad habits, which rewards unlearn; what looks like a fix and is none also blurs how to write one."""
 SHARE_TESTED = 0.3
 """Of the edits, those after which the expert runs the visible test."""
 DONE = "<done></done>"

@@ -30,8 +30,8 @@ from libra.workloads.tools.sandbox import Limits, Sandbox
 TOOLS = ("bash", "edit", "done")
 CALL = re.compile(rf"<({'|'.join(TOOLS)})>(.*?)</\1>", re.DOTALL)
 TAG = re.compile(r"<(\w+)")
-LIMITS = Limits(wall_s=2.0, cpu_s=2, memory_mb=256, output_bytes=4_096)
-"""Right calls take 20 ms; a policy that explores must not hold up its batch for longer."""
+LIMITS = Limits(wall_s=4.0, cpu_s=2, memory_mb=256, output_bytes=4_096)
+"""Right calls take 20 ms, ten times that beside engines on two cores; one that sleeps holds up its batch."""
 
 
 def build(context: EnvironmentContext) -> R2EGym:

@@ -10,7 +10,8 @@ import msgspec
 
 from libra.core.records import ToolStatus
 
-LimitName = Literal["wall_s", "cpu_s", "memory_mb", "folder_mb"]
+LimitName = Literal["wall_s", "cpu_s", "memory_mb", "folder_mb", "namespaces"]
+"""Fields of `Limits`; "namespaces" for a program that made a user namespace, in which it could mount more memory."""
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -304,6 +304,16 @@ def test_memory_is_summed_over_processes(run: Run) -> None:
     assert run(*python(code), limits=Limits(wall_s=40, cpu_s=20, memory_mb=200)).limit_hit == "memory_mb"
 
 
+def test_memory_that_no_process_maps_is_counted(run: Run) -> None:
+    code = "import os, time\nfor n in range(30): os.write(os.memfd_create('m'), bytes(12 << 20))\ntime.sleep(60)"
+    assert run(*python(code), limits=Limits(wall_s=40, cpu_s=20, memory_mb=200)).limit_hit == "memory_mb"
+
+
+def test_no_user_namespace_in_which_to_mount_memory(run: Run) -> None:
+    result = run("unshare --user --map-root-user --mount sh -c 'mount -t tmpfs tmpfs /tmp && sleep 60' || exit 9")
+    assert result.limit_hit == "namespaces" or result.exit_status == 9
+
+
 def test_a_file_and_tmp_are_limited(run: Run, folder: Path) -> None:
     result = run("head -c 50000000 /dev/zero >large", limits=Limits(wall_s=30, file_mb=4))
     assert result.exit_status == 128 + signal.SIGXFSZ
