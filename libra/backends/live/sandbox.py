@@ -136,9 +136,10 @@ class LinuxSandbox:
 
     def _command(self, argv: Sequence[str], folder: Path, limits: Limits, owner: int | None) -> list[str]:
         """From outside to inside: namespaces (dead when we die), mounts, privileges, limits, program."""
-        user = [] if self._is_root else ["--user", "--map-root-user"]
-        outside = ["setpriv", "--pdeathsig", "KILL", "unshare", *user]
-        outside += ["--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child=KILL", "--mount-proc"]
+        # First: becoming another user clears the wish to die with us.
+        user = [] if self._is_root else ["unshare", "--user", "--map-root-user"]
+        outside = [*user, "setpriv", "--pdeathsig", "KILL", "unshare"]
+        outside += ["--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child=KILL"]
         inside = ["setpriv", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all"]
         if owner is not None:
             inside += [f"--reuid={owner}", f"--regid={owner}", "--clear-groups"]

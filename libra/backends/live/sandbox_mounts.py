@@ -51,7 +51,7 @@ def links() -> list[tuple[str, str]]:
 
 
 def bubblewrap(folder: Path, program: Sequence[str]) -> list[str]:
-    """`bwrap`, used for its mounts alone: the namespaces are made outside of it, alike for both ways."""
+    """`bwrap`, used for its mounts; most namespaces are made outside of it, alike for both ways."""
     argv = ["bwrap", "--ro-bind", "/usr", "/usr"]
     for parent in parents():
         argv += ["--perms", "0755", "--dir", parent]
@@ -59,8 +59,10 @@ def bubblewrap(folder: Path, program: Sequence[str]) -> list[str]:
         argv += ["--ro-bind", str(path), str(path)]
     for target, name in links():
         argv += ["--symlink", target, name]
-    # `--proc` takes over the procfs that `unshare --mount-proc` made, which knows this PID namespace only.
-    argv += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", str(TMP_BYTES), "--tmpfs", "/tmp"]
+    # One more PID namespace, whose process 1 sees the new root: bwrap's outer process keeps the host's as its own, and
+    # without root it would belong to the user inside, who could read it all below /proc/1/root.
+    argv += ["--unshare-pid", "--proc", "/proc", "--dev", "/dev"]
+    argv += ["--perms", "1777", "--size", str(TMP_BYTES), "--tmpfs", "/tmp"]
     argv += ["--bind", str(folder), WORK, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORK]
     return [*argv, "--", *program]
 
@@ -93,7 +95,7 @@ def shell(folder: Path, program: Sequence[str]) -> list[str]:
         "pivot_root . old",
         "umount -l /old",
         "rmdir /old",
-        "mount -o remount,ro /",
+        "mount -o remount,bind,ro /",
         f"cd {WORK}",
         "set +e",
         shlex.join(program),  # no `exec`: process 1 must outlive it, reap, and pass its exit status on

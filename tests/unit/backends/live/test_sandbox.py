@@ -348,7 +348,6 @@ def test_a_cancelled_call_leaves_nothing(sandbox: LinuxSandbox, folder: Path) ->
     assert survivors(folder) == []
 
 
-@pytest.mark.skipif(not IS_ROOT, reason="a new user namespace clears the request to die with the parent")
 def test_nothing_outlives_us(sandbox: LinuxSandbox, folder: Path, project_root: Path) -> None:
     code = f"""
 import asyncio
