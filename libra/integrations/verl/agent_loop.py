@@ -21,6 +21,9 @@ from libra.core.records import ToolReturn, TrajectoryStatus, VersionSpan
 from libra.integrations.session import Ended, Turn, TurnDone
 from libra.integrations.verl import environment_loop  # noqa: F401 - registers itself
 
+NOT_FOR_VLLM = ("mm_processor_output",)
+"""What verl's agent loops pass on for other engines' servers; vLLM's refuses it."""
+
 _Worker = AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
 
@@ -65,6 +68,7 @@ class LibraClient(LLMServerClient):
         self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any], **kwargs: Any
     ) -> TokenOutput:
         trajectory = CURRENT.get()
+        kwargs = {name: value for name, value in kwargs.items() if value and name not in NOT_FOR_VLLM}
         limit_tok = sampling_params.get("max_tokens") or self.config.actor_rollout_ref.rollout.response_length
         token_ids: list[int] = []
         log_probs: list[float] = []

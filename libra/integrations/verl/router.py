@@ -23,6 +23,10 @@ WAIT_S = 0.2
 """Between looks for an engine while none is up: short against the seconds that a restart takes."""
 
 
+FLUSH_S = 2.0
+"""Most that a killed run loses of its log; verl's own trainers report no steps at which it could be written."""
+
+
 class LibraRouter:
     """`servers` maps addresses to actor handles; `config` is the settings file's content, or its path under `settings`.
 
@@ -40,6 +44,7 @@ class LibraRouter:
         self._numbers: dict[str, int] = {}
         self._inflight: Counter[str] = Counter()
         self._lost: list[int] = []
+        self._flushed_s = 0.0
         if servers:
             self._check_sizes(len(servers))
             self._session.start()
@@ -83,6 +88,9 @@ class LibraRouter:
 
     async def ended(self, end: Ended) -> None:
         self._session.ended(end)
+        if time.monotonic() - self._flushed_s > FLUSH_S:
+            self._recorder.flush()
+            self._flushed_s = time.monotonic()
 
     async def server_lost(self, address: str) -> None:
         """An engine no longer answers."""
