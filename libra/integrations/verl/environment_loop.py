@@ -103,7 +103,7 @@ class _Rollout:
         return self.loop.tokenizer.decode(output.token_ids, skip_special_tokens=True)
 
     async def _observe(self, text: str) -> bool:
-        """Whether the trajectory goes on. A tool's text that no longer fits is cut: the trajectory is truncated then."""
+        """Whether the trajectory goes on. A tool's text that no longer fits is cut, and the trajectory truncated."""
         seen = await self.episode.step(text)
         if seen is None:
             return False

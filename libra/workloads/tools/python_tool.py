@@ -28,7 +28,7 @@ async def run_python(sandbox: Sandbox, program: str, folder: Path) -> tuple[str,
 
 def _text(result: SandboxResult) -> str:
     text = result.output.strip()
-    if result.is_timeout:
+    if result.status == "timeout":
         return f"timeout after {LIMITS.wall_s:g} s"
     if result.status == "error":
         text = text.rpartition("\n")[2] or "error"
