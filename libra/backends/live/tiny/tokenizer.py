@@ -1,6 +1,6 @@
 """A byte-level BPE learned from the environments' demonstrations.
 
-Published tokenizers have vocabularies many times larger than the whole tiny model. Words stand apart from the space
+Published tokenizers have vocabularies many times larger than the whole tiny model. Names stand apart from the space
 before them, so that a name has the same tokens in a question, a passage and a tool call: copying it is then one
 attention step, the first thing a small model learns.
 """
@@ -36,8 +36,9 @@ TEMPLATE = (
 )
 """Two tokens around a prompt: every token of context costs time on one core."""
 
-WORDS = Regex(r"\p{L}+|\p{N}|\s|[^\p{L}\p{N}\s]+")
-"""No merge crosses these pieces. A digit is a piece of its own, so that sums are learned by column."""
+WORDS = Regex(r" ?\p{Ll}+|\p{Lu}\p{Ll}*|\p{L}+|\p{N}|\s|[^\p{L}\p{N}\s]+")
+"""No merge crosses these pieces. Lower-case words keep the space before them (half the tokens of a sentence), names do
+not; a digit is a piece of its own, so that numbers are copied digit by digit."""
 
 TAG = re.compile(r"</?[a-z_]+>")
 
