@@ -18,6 +18,9 @@ app = typer.Typer(
     help="Bench for resource management in agentic RL post-training: Libra beside its rivals, on a simulated cluster.",
 )
 
+data_app = typer.Typer(no_args_is_help=True, help="Public data sets for live runs.")
+app.add_typer(data_app, name="data", rich_help_panel="Data")
+
 EXIT_INTERRUPTED = 130
 
 
@@ -186,6 +189,18 @@ def trace(
     from experiments.commands import data
 
     data.trace(cell, store, out)
+
+
+@data_app.command()
+def prepare(
+    workload: Annotated[str, typer.Argument(help="search-r1 or dapo-math.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the data; an unfinished one goes on.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be downloaded and written.")] = False,
+) -> None:
+    """Download a workload's public data set and convert it, with checksums (needs huggingface_hub and a network)."""
+    from experiments.commands import data
+
+    data.prepare(workload, out, dry_run=dry_run)
 
 
 @app.command(rich_help_panel="Results")

@@ -1,4 +1,4 @@
-"""`libra import|replay|trace`: dumps in, event logs checked, timelines out."""
+"""`libra import|replay|trace|data`: dumps and data sets in, event logs checked, timelines out."""
 
 from __future__ import annotations
 
@@ -87,3 +87,18 @@ def trace(cell_id: str, root: Path, out: Path | None) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     num_spans = write_perfetto(cell.path, target)
     console().print(f"{target}: {num_spans} spans; open it at https://ui.perfetto.dev")
+
+
+def prepare(workload: str, out: Path, *, dry_run: bool) -> None:
+    """Download and convert a public data set; what is there already is kept."""
+    from libra.workloads.environments.prepare import HuggingFaceHub, plan
+    from libra.workloads.environments.prepare import prepare as prepare_data
+
+    screen = console()
+    if dry_run:
+        for line in plan(workload):
+            screen.print(line, markup=False, highlight=False, soft_wrap=True)
+        return
+    prepare_data(
+        workload, out, HuggingFaceHub(), lambda line: screen.print(line, markup=False, highlight=False, soft_wrap=True)
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from libra.core.registry import WorkloadSpec
 from libra.workloads.sources import COMMON
 from libra.workloads.synthetic import Sources, SyntheticOptions, SyntheticWorkload
@@ -39,9 +41,17 @@ def build(options: DapoMathOptions, seed: int, max_context_tok: int) -> Syntheti
     return SyntheticWorkload(NAME, options, SOURCES, seed, max_context_tok)
 
 
+def environment(context: Any) -> Any:
+    """For `WorkloadSpec`; imported late, as simulations need none of it."""
+    from libra.workloads.environments.dapo_math import DapoMath
+
+    return DapoMath(context)
+
+
 WORKLOAD = WorkloadSpec(
     name=NAME,
     summary="Competition maths: 48 trajectories a step, mean 2.5K to 11.5K tokens over 500 steps, no tool",
     build=build,
     options=DapoMathOptions,
+    environment=environment,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from libra.core.registry import WorkloadSpec
 from libra.workloads.sources import COMMON, TURNS
 from libra.workloads.synthetic import Sources, SyntheticOptions, SyntheticWorkload
@@ -58,9 +60,17 @@ def build(options: SearchR1Options, seed: int, max_context_tok: int) -> Syntheti
     return SyntheticWorkload(NAME, options, SOURCES, seed, max_context_tok)
 
 
+def environment(context: Any) -> Any:
+    """For `WorkloadSpec`; imported late, as simulations need none of it."""
+    from libra.workloads.environments.search_r1 import SearchR1
+
+    return SearchR1(context)
+
+
 WORKLOAD = WorkloadSpec(
     name=NAME,
     summary="Searches: 128 trajectories a step, mean 2.0K to 3.2K tokens over 500 steps, short tool calls",
     build=build,
     options=SearchR1Options,
+    environment=environment,
 )

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 PACKAGES = ("libra", "baselines", "analysis", "paper_figures", "experiments")
-HEAVY = {"torch", "vllm", "megatron", "ray", "verl", "numba"}
+HEAVY = {"torch", "vllm", "megatron", "ray", "verl", "numba", "bm25s", "math_verify", "sympy", "huggingface_hub"}
 LATE = {"pandas", "matplotlib", "seaborn", "duckdb", "scipy", "wandb"}
 """What only some verbs need: `libra --help` has to answer in half a second."""
 

@@ -103,3 +103,18 @@ def test_replay_of_a_log_that_was_cut_off_is_no_success(
     log.write_bytes(log.read_bytes()[:200])
     with pytest.raises(StoreError, match="cut off"):
         replay(folder.name, store.root, (plugin,), as_json=False)
+
+
+def test_what_preparing_data_would_do_is_told_without_doing_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["data", "prepare", "dapo-math", "--out", str(tmp_path / "data"), "--dry-run"])
+    assert ended.value.code == 0
+    source = "BytedTsinghua-SIA/DAPO-Math-17k: data/dapo-math-17k.parquet"
+    assert capsys.readouterr().out.splitlines() == [f"train.jsonl <- {source}", f"held_out.jsonl <- {source}"]
+    assert not (tmp_path / "data").exists()
+    with pytest.raises(SystemExit) as ended:
+        main(["data", "prepare", "r2e-gum", "--out", str(tmp_path / "data")])
+    assert ended.value.code == 2
+    assert "unknown data set (got 'r2e-gum')" in capsys.readouterr().err

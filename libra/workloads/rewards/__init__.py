@@ -1,0 +1,1 @@
+"""What earns a reward: judges of the policy's own text."""
