@@ -42,8 +42,8 @@ class TrajectoryRow(msgspec.Struct, frozen=True):
     cached_tok: int
     """Context tokens found in the prefix cache, summed over turns."""
     num_preemptions: int
-    queue_s: float
-    """Time from a placement to the start of its prefill, summed over turns."""
+    queue_s: float | None
+    """Time from a placement to the start of its prefill, summed over turns; None where engines do not report it."""
     version_start: int
     version_end: int
     version_trained: int

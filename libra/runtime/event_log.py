@@ -52,6 +52,10 @@ class LogWriter:
         if len(block) >= _BLOCK_BYTES:
             self._hand_on()
 
+    def flush(self) -> None:
+        """Hand on what has been written: a reader sees it, and a killed process does not lose it."""
+        self._hand_on()
+
     def close(self) -> None:
         """Complete the file; safe to call twice."""
         if self._file.closed:

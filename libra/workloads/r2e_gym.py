@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from libra.core.registry import WorkloadSpec
 from libra.workloads.sources import COMMON, TRACES, TURNS
 from libra.workloads.synthetic import Sources, SyntheticOptions, SyntheticWorkload
@@ -58,9 +60,17 @@ def build(options: R2EGymOptions, seed: int, max_context_tok: int) -> SyntheticW
     return SyntheticWorkload(NAME, options, SOURCES, seed, max_context_tok)
 
 
+def environment(context: Any) -> Any:
+    """For `WorkloadSpec`; simulated runs do without the import."""
+    from libra.workloads.environments import r2e_gym
+
+    return r2e_gym.build(context)
+
+
 WORKLOAD = WorkloadSpec(
     name=NAME,
     summary="Software tasks: 32 trajectories a step, mean 2.5K to 11.5K tokens over 500 steps, slow tools",
     build=build,
     options=R2EGymOptions,
+    environment=environment,
 )

@@ -1,1 +1,1 @@
-"""Real engines, real trainers and real tools: what the simulator's decisions meet on one machine or on a cluster."""
+"""Real processes on this machine: engines, a trainer, and the sandbox that agents' code runs in."""

@@ -31,7 +31,7 @@ from libra.workloads.rewards.exact_match import exact_match
 from libra.workloads.tools.bm25 import Bm25Index
 from libra.workloads.tools.corpus import write_corpus
 from libra.workloads.tools.search import SearchClient
-from libra.workloads.tools.search_process import running_server
+from libra.workloads.tools.search_process import START_S, running_server
 
 NAME = "search-r1"
 STOP = ("</search>", "</answer>")
@@ -151,7 +151,7 @@ class SearchR1:
 
 
 @contextmanager
-def serving(context: EnvironmentContext) -> Iterator[EnvironmentContext]:
+def serving(context: EnvironmentContext, start_s: float = START_S) -> Iterator[EnvironmentContext]:
     """Runs a search server on the environment's own corpus; yields the context with its address."""
-    with running_server(SearchR1(context).corpus()) as url:
+    with running_server(SearchR1(context).corpus(), start_s) as url:
         yield replace(context, search_url=url)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import os
 import queue
 import select
 import subprocess
@@ -37,6 +38,9 @@ class _Worker:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         self._rest = b""
+        assert self._process.stdout is not None
+        self._output = select.poll()  # `select` refuses the high descriptors of processes with many open files
+        self._output.register(self._process.stdout, select.POLLIN)
         if self._line(START_S) is None:
             self.end()
             raise ConfigError(
@@ -77,9 +81,9 @@ class _Worker:
         deadline_s = time.monotonic() + time_s
         while b"\n" not in self._rest:
             left_s = deadline_s - time.monotonic()
-            if left_s <= 0 or not select.select([self._process.stdout], [], [], left_s)[0]:
+            if left_s <= 0 or not self._output.poll(1_000 * left_s):
                 return None
-            piece = self._process.stdout.read1(65_536)  # type: ignore[attr-defined]
+            piece = os.read(self._process.stdout.fileno(), 65_536)
             if not piece:
                 return None
             self._rest += piece

@@ -61,7 +61,9 @@ def is_healthy(url: str, time_s: float = 10.0) -> bool:
 def _address(process: subprocess.Popen[bytes], start_s: float) -> str:
     """The first line; empty where the process ends or says nothing in time."""
     assert process.stdout is not None
-    if not select.select([process.stdout], [], [], start_s)[0]:
+    output = select.poll()
+    output.register(process.stdout, select.POLLIN)
+    if not output.poll(1_000 * start_s):
         return ""
     return process.stdout.readline().decode().strip()
 

@@ -1,0 +1,1 @@
+"""Attachments to RL frameworks that users run already."""

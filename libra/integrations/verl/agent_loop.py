@@ -1,0 +1,182 @@
+"""Tells the router's actor of every trajectory, whatever agent loop runs it (verl/trainer/ppo/v1/agent_loop_tq.py).
+
+The worker opens a `Trajectory` in a context variable around each agent loop; the client that the loop generates with
+reads it. So a stock agent loop needs no change: what its tools returned is then known by its size only.
+"""
+
+from __future__ import annotations
+
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+from verl.workers.rollout.llm_server import LLMServerClient
+from verl.workers.rollout.replica import TokenOutput
+
+from libra.core.records import ToolReturn, TrajectoryStatus, VersionSpan
+from libra.integrations.session import Ended, Turn, TurnDone
+from libra.integrations.verl import environment_loop  # noqa: F401 - registers itself
+
+NOT_FOR_VLLM = ("mm_processor_output",)
+"""What verl's agent loops pass on for other engines' servers; vLLM's refuses it."""
+
+_Worker = AgentLoopWorkerTQ.__ray_metadata__.modified_class
+
+
+@dataclass
+class Trajectory:
+    """One agent loop's run. `status` and `tool` may be set by the loop; else they are inferred."""
+
+    key: str
+    prompt_id: str
+    group: str
+    sample: int
+    step: int
+    is_evaluation: bool
+    status: TrajectoryStatus = "completed"
+    tool: ToolReturn | None = None
+    spans: list[VersionSpan] = field(default_factory=list)
+    server: str = ""
+    is_resumed: bool = False
+    turn_ended_s: float = 0.0
+    context_tok: int = 0
+
+    def turn(self, context_tok: int) -> Turn:
+        """The question for the next turn. A tool that the loop kept to itself counts by its size and time."""
+        tool, payload_tok = self.tool, context_tok - self.context_tok
+        if tool is None and self.spans:
+            tool = ToolReturn("unknown", payload_tok, "unknown", time.monotonic() - self.turn_ended_s)
+        return Turn(
+            self.key, self.prompt_id, self.group, self.sample, self.step, context_tok, tool, self.is_resumed
+        )
+
+
+CURRENT: ContextVar[Trajectory] = ContextVar("libra_trajectory")
+
+
+class LibraClient(LLMServerClient):
+    """Generates a turn, over weight refreshes and lost engines: tokens that came are kept, the rest is asked for again.
+
+    Stands in for verl's `FullyAsyncLLMServerClient`, which waits a second before each retry and merges versions.
+    """
+
+    async def generate(
+        self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any], **kwargs: Any
+    ) -> TokenOutput:
+        trajectory = CURRENT.get()
+        kwargs = {name: value for name, value in kwargs.items() if value and name not in NOT_FOR_VLLM}
+        limit_tok = sampling_params.get("max_tokens") or self.config.actor_rollout_ref.rollout.response_length
+        token_ids: list[int] = []
+        log_probs: list[float] = []
+        spans: list[VersionSpan] = []
+        cached_tok, preempted, stop_reason = None, 0, None
+        trajectory.is_resumed = False
+        turn = trajectory.turn(len(prompt_ids))
+        while True:
+            asked = Turn(*[getattr(turn, name) for name in turn.__struct_fields__[:-1]], trajectory.is_resumed)
+            params = {**sampling_params, "max_tokens": limit_tok - len(token_ids)}
+            output = await self._one(request_id, asked, prompt_ids + token_ids, params, kwargs)
+            trajectory.is_resumed = True
+            if output is None:
+                continue
+            token_ids += output.token_ids
+            log_probs += output.log_probs or []
+            if output.token_ids:
+                spans.append(VersionSpan(int(output.extra_fields.get("global_steps") or 0), len(output.token_ids)))
+            cached_tok = output.extra_fields.get("num_cached_tokens") if cached_tok is None else cached_tok
+            preempted += max(0, output.num_preempted or 0)
+            stop_reason = output.stop_reason
+            if len(token_ids) >= limit_tok or stop_reason not in ("aborted", "abort"):
+                break
+            if not trajectory.is_evaluation:
+                self._load_balancer.turn_lost.remote(trajectory.key)
+        trajectory.spans += spans
+        trajectory.turn_ended_s = time.monotonic()
+        trajectory.context_tok, trajectory.tool = len(prompt_ids) + len(token_ids), None
+        if not trajectory.is_evaluation:
+            done = TurnDone(trajectory.key, tuple(spans), cached_tok or 0, preempted)
+            self._load_balancer.turn_done.remote(done)
+        versions = [span.version for span in trajectory.spans] or [None]
+        extra = {"global_steps": versions[-1], "min_global_steps": versions[0], "max_global_steps": versions[-1]}
+        return TokenOutput(
+            token_ids=token_ids, log_probs=log_probs, stop_reason=stop_reason, num_preempted=preempted,
+            extra_fields={**extra, "num_cached_tokens": cached_tok},
+        )  # fmt: skip
+
+    async def _one(
+        self, request_id: str, turn: Turn, prompt_ids: list[int], params: dict[str, Any], kwargs: dict[str, Any]
+    ) -> TokenOutput | None:
+        """One try; None when the engine was lost."""
+        trajectory = CURRENT.get()
+        asked = dict(kwargs) | {"turn": None if trajectory.is_evaluation else turn}
+        server_id, server = await self._acquire_server(
+            request_id, is_evaluation=trajectory.is_evaluation, **asked
+        )
+        try:
+            return await server.generate.remote(
+                request_id=self._vllm_request_id(request_id), prompt_ids=prompt_ids, sampling_params=params, **kwargs
+            )
+        except (RayActorError, RayTaskError) as error:
+            if not is_lost(error):
+                raise
+            await self._load_balancer.server_lost.remote(server_id)
+            return None
+        finally:
+            self._release_server(server_id, request_id=request_id)
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether an engine's error means that the engine is gone, rather than that it refuses the request."""
+    return isinstance(error, RayActorError) or "EngineDeadError" in type(error).__name__ + str(error)
+
+
+class LibraAgentLoopWorker(_Worker):
+    def __init__(self, config: Any, llm_client: LLMServerClient, *args: Any, **kwargs: Any) -> None:
+        client = LibraClient(config=config, load_balancer_handle=llm_client._load_balancer)
+        super().__init__(config, client, *args, **kwargs)
+
+    async def _run_agent_loop(
+        self, sampling_params: dict[str, Any], trajectory: dict[str, Any], *, agent_name: str, trace: bool = True,
+        **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        opened = _opened(trajectory["validate"], kwargs)
+        CURRENT.set(opened)  # each trajectory runs in a task, and so in a context, of its own
+        try:
+            return await super()._run_agent_loop(
+                sampling_params, trajectory, agent_name=agent_name, trace=trace, **kwargs
+            )
+        except BaseException:
+            await self._tell_end(Ended(opened.key, "aborted"))
+            raise
+
+    async def _agent_loop_postprocess(self, output: Any, validate: bool, **kwargs: Any) -> Any:
+        """The end is told before the group can count as finished, so the trainer never trains what nobody knows."""
+        result = await super()._agent_loop_postprocess(output, validate, **kwargs)
+        last = output[-1] if isinstance(output, list) else output
+        await self._tell_end(Ended(CURRENT.get().key, CURRENT.get().status, last.reward_score))
+        return result
+
+    async def _tell_end(self, end: Ended) -> None:
+        if not CURRENT.get().is_evaluation:
+            await self.llm_client._load_balancer.ended.remote(end)
+
+
+
+def _opened(is_evaluation: bool, row: dict[str, Any]) -> Trajectory:
+    uid, sample = str(row["uid"]), int(row["session_id"])
+    extra = row.get("extra_info") or {}
+    prompt_id = str(extra.get("task_id") or extra.get("index") or row.get("index") or uid)
+    step = int(row["global_steps"]) - 1
+    return Trajectory(f"{uid}_{sample}", prompt_id, uid, sample, step, is_evaluation)
+
+
+class LibraAgentLoopManager(AgentLoopManagerTQ):
+    """`actor_rollout_ref.rollout.agent.agent_loop_manager_class`."""
+
+    async def _init_agent_loop_workers(self) -> None:
+        self.agent_loop_workers_class = ray.remote(LibraAgentLoopWorker)
+        await super()._init_agent_loop_workers()

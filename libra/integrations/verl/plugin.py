@@ -1,0 +1,34 @@
+"""Loaded by verl at its import in every process: `VERL_USE_EXTERNAL_MODULES=libra.integrations.verl.plugin`.
+
+On a GPU it checks verl's version and mends one line of it. With `VERL_PLATFORM=cpu` it brings what a CPU lacks: a
+platform, vLLM's CPU build under the name that verl looks for, and engines that take new weights in place.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from libra.integrations.verl.version import check_verl
+
+
+def _accept_flush(logger: logging.Logger) -> None:
+    """verl 0.9.1 passes print's `flush` to a logger when training GPUs serve no rollout, and dies of it.
+
+    verl/trainer/ppo/v1/trainer_separate_async.py, line 181.
+    """
+    inner = logger.info
+
+    def info(message: object, *args: Any, flush: bool = False, **kwargs: Any) -> None:
+        inner(message, *args, **kwargs)
+
+    logger.info = info  # type: ignore[method-assign]
+
+
+check_verl()
+_accept_flush(logging.getLogger("verl.trainer.ppo.v1.trainer_separate_async"))
+if os.environ.get("VERL_PLATFORM") == "cpu":
+    from libra.integrations.verl.cpu import setup
+
+    setup()

@@ -1,0 +1,202 @@
+"""The actor that holds policy and recorder, in the place of verl's load balancer (verl/workers/rollout/router.py).
+
+verl asks it for an engine before every turn. `LibraClient` (agent_loop.py) says with each question which trajectory
+asks and what its tool returned; the trainer reports steps. Everything runs on the actor's one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from libra.core.errors import ConfigError
+from libra.core.plan import Plan
+from libra.integrations.session import Ended, Session, StepDone, Turn, TurnDone
+from libra.integrations.settings import Settings, read_settings
+from libra.runtime.attempt import AttemptRecorder
+from libra.runtime.controller import Controller
+
+WAIT_S = 0.2
+"""Between looks for an engine while none is up: short against the seconds that a restart takes."""
+
+
+FLUSH_S = 2.0
+"""Most that a killed run loses of its log; verl's own trainers report no steps at which it could be written."""
+
+
+class LibraRouter:
+    """`servers` maps addresses to actor handles; `config` is the settings file's content, or its path under `settings`.
+
+    A job that starts its own engines gets them numbered in this order. `libra.integrations.verl.trainer` creates the
+    actor without servers, asks it for the plan, and attaches the engines that it started for it.
+    """
+
+    def __init__(self, servers: dict[str, Any], config: dict[str, Any]) -> None:
+        self.settings = _settings(config)
+        self._recorder = AttemptRecorder(Path(self.settings.out))
+        controller = Controller(self.settings.build_policy(), self._recorder, clock=time.perf_counter)
+        self._session = Session(controller, self.settings.run_start(), clock=time.monotonic)
+        self._handles: dict[int, Any] = {}
+        self._addresses: dict[int, str] = {}
+        self._numbers: dict[str, int] = {}
+        self._inflight: Counter[str] = Counter()
+        self._lost: list[int] = []
+        self._flushed_s = 0.0
+        if servers:
+            self._check_sizes(len(servers))
+            self._session.start()
+            self._attach({number: pair for number, pair in enumerate(servers.items())})
+
+    # -- for libra's trainer -------------------------------------------------------------------------------------
+
+    async def start(self) -> Plan:
+        """The first plan."""
+        return self._session.start()
+
+    async def attach(self, engines: dict[int, tuple[str, Any]]) -> None:
+        """Engines of the plan by instance: (address, handle)."""
+        self._attach(engines)
+
+    async def revive(self, instance: int, address: str, handle: Any) -> None:
+        """A lost instance is back, with the present weights, under a new address."""
+        self._know(instance, address, handle)
+        self._session.set_state(instance, "up", "restarted")
+
+    async def take_lost(self) -> list[int]:
+        """Instances lost since the last call."""
+        lost, self._lost = self._lost, []
+        return lost
+
+    async def step_done(self, done: StepDone) -> None:
+        self._session.step_done(done)
+
+    async def finish(self) -> None:
+        """Write everything; the run is over."""
+        self._session.close()
+        self._recorder.close()
+
+    # -- for libra's client --------------------------------------------------------------------------------------
+
+    async def turn_done(self, done: TurnDone) -> None:
+        self._session.turn_done(done)
+
+    async def turn_lost(self, key: str) -> None:
+        self._session.turn_lost(key)
+
+    async def ended(self, end: Ended) -> None:
+        self._session.ended(end)
+        if time.monotonic() - self._flushed_s > FLUSH_S:
+            self._recorder.flush()
+            self._flushed_s = time.monotonic()
+
+    async def server_lost(self, address: str) -> None:
+        """An engine no longer answers."""
+        number = self._numbers.pop(address, None)
+        if number is not None:
+            self._inflight.pop(address, None)
+            self._lost.append(number)
+            self._session.set_state(number, "down", "its engine no longer answers")
+
+    # -- verl's protocol -----------------------------------------------------------------------------------------
+
+    async def acquire_server(
+        self, request_id: str, turn: Turn | None = None, is_evaluation: bool = False
+    ) -> tuple[str, Any]:
+        """Address and handle for a turn. Evaluation goes to the least busy engine, unseen by the policy."""
+        if turn is None and not is_evaluation:
+            raise ConfigError(
+                "the router was asked without a trajectory's name",
+                where="actor_rollout_ref.rollout.agent.agent_loop_manager_class",
+                mend="set it to libra.integrations.verl.agent_loop.LibraAgentLoopManager",
+            )
+        while (number := self._choose(turn)) is None:
+            await asyncio.sleep(WAIT_S)
+        address = self._addresses[number]
+        self._inflight[address] += 1
+        return address, self._handles[number]
+
+    async def release_server(self, server_id: str, request_id: str | None = None) -> None:
+        if self._inflight[server_id] > 0:
+            self._inflight[server_id] -= 1
+
+    async def require_acquire_fields(self) -> list[str]:
+        return ["turn", "is_evaluation"]
+
+    async def require_release_fields(self) -> list[str]:
+        return []
+
+    async def add_servers(self, servers: dict[str, Any]) -> None:
+        """Engines that were removed come back; others are not in the plan."""
+        for address in servers:
+            known = [number for number, old in self._addresses.items() if old == address]
+            if not known:
+                raise ConfigError("an engine that is not in the plan", where="LibraRouter.add_servers", value=address,
+                                  allowed=self._addresses.values())  # fmt: skip
+            self._numbers[address] = known[0]
+            self._session.set_state(known[0], "up")
+
+    async def remove_servers(self, server_ids: list[str]) -> None:
+        for address in server_ids:
+            number = self._numbers.pop(address, None)
+            if number is not None:
+                self._session.set_state(number, "down")
+
+    async def get_all_servers(self) -> list[str]:
+        return list(self._numbers)
+
+    async def get_status(self) -> dict[str, Any]:
+        return {
+            "servers": {address: self._inflight[address] for address in self._numbers},
+            "total_inflight": sum(self._inflight.values()),
+            "active_servers": len(self._numbers),
+        }
+
+    async def get_inflight_count(self, server_id: str) -> int:
+        return self._inflight[server_id]
+
+    async def get_total_inflight(self) -> int:
+        return sum(self._inflight.values())
+
+    async def clear_sticky_cache(self) -> dict[str, Any]:
+        """Nothing is sticky here but by the policy's decision."""
+        return {"cleared_entries": 0, "server_loads": dict(self._inflight)}
+
+    # -- inner wiring --------------------------------------------------------------------------------------------
+
+    def _attach(self, engines: dict[int, tuple[str, Any]]) -> None:
+        for number, (address, handle) in engines.items():
+            self._know(number, address, handle)
+        self._session.attach(tuple(engines))
+
+    def _know(self, number: int, address: str, handle: Any) -> None:
+        self._addresses[number], self._handles[number], self._numbers[address] = address, handle, number
+
+    def _choose(self, turn: Turn | None) -> int | None:
+        if turn is not None:
+            return self._session.place(turn)
+        up = self._session.up()
+        return min(up, key=lambda number: (self._inflight[self._addresses[number]], number), default=None)
+
+    def _check_sizes(self, num_servers: int) -> None:
+        if len(self.settings.instances) != num_servers:
+            raise ConfigError(
+                f"the job started {num_servers} engines",
+                where="settings: instances",
+                value=list(self.settings.instances),
+                mend="give the tensor-parallel size of each engine that the job starts, in their order",
+            )
+
+
+def _settings(config: dict[str, Any]) -> Settings:
+    import msgspec
+
+    if "settings" in config:
+        return read_settings(Path(config["settings"]))
+    try:
+        return msgspec.convert(config, Settings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"settings cannot be read: {error}", where="router_config_path",
+                          allowed=Settings.__struct_fields__) from error  # fmt: skip

@@ -1,0 +1,105 @@
+"""verl's trainer with separate pools, on Libra's plan (verl/trainer/ppo/v1/trainer_separate_async.py).
+
+`trainer.v1.trainer_mode=libra`. It asks the router's actor for the plan before anything starts, makes the pools that
+the plan names, and tells the actor of each step once its weights are in the engines.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import ray
+from omegaconf import DictConfig, open_dict
+from transfer_queue import KVBatchMeta
+from verl.checkpoint_engine import CheckpointEngineManager
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
+from verl.trainer.ppo.v1.trainer_separate_async import HybridEngineMode, PPOTrainerSeparateAsync
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.rollout.llm_server import LLMServerClient
+
+from libra.core.plan import Plan
+from libra.integrations.session import StepDone
+from libra.integrations.verl.replicas import PlannedServers
+from libra.integrations.verl.router import LibraRouter
+
+TRAIN_TIMINGS = ("old_log_prob", "ref", "values", "adv", "update_critic", "update_actor")
+"""What verl times in a step while the training devices work."""
+
+
+@register_trainer("libra")
+class LibraTrainer(PPOTrainerSeparateAsync):
+    """`config.actor_rollout_ref.rollout.router_config_path` names the settings file."""
+
+    def __init__(self, config: DictConfig) -> None:
+        path = config.actor_rollout_ref.rollout.router_config_path
+        self.router: Any = ray.remote(LibraRouter).options(name="libra_router").remote({}, {"settings": path})
+        self.plan: Plan = ray.get(self.router.start.remote())
+        apply_plan(config, self.plan)
+        super().__init__(config)
+        self.parameter_sync_step = config.trainer.v1.separate_async.parameter_sync_step
+        self.settings = ray.get(self.router.__ray_call__.remote(lambda actor: actor.settings))
+        self.replay_buffer.poll_interval = self.settings.poll_s
+        self._keys: tuple[str, ...] = ()
+
+    def _setup(self) -> None:
+        """As upstream (line 148 of 0.9.1), but with engines of the plan's sizes."""
+        PPOTrainer._setup(self)
+        self.standalone_server_manager = PlannedServers.create(self.config, self.plan, self.router)
+        engine = omega_conf_to_dataclass(self.config.actor_rollout_ref.rollout.checkpoint_engine)
+        self.standalone_checkpoint_manager = CheckpointEngineManager(
+            engine, self.actor_rollout_wg, self.standalone_server_manager.get_replicas()
+        )
+        self.current_mode = HybridEngineMode.TRAINER
+
+    def get_llm_client(self) -> LLMServerClient:
+        return self.standalone_server_manager.get_client(client_cls=LLMServerClient)
+
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> KVBatchMeta:
+        batch = super().step(metrics, timing_raw)
+        real = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
+        self._keys = tuple(dict.fromkeys(key.rsplit("_", 1)[0] for key in real))
+        return batch
+
+    def on_step_end(self) -> None:
+        if self.settings.pipeline.kind == "barrier":
+            self._wait_for_rollout()
+        super().on_step_end()
+        timing = self.timing_raw
+        done = StepDone(
+            self.global_steps - 1,
+            self._keys,
+            self.global_steps - 1,
+            sum(timing.get(name, 0.0) for name in TRAIN_TIMINGS),
+            timing.get("update_weights", 0.0),
+            timing.get("gen", 0.0),
+        )
+        ray.get(self.router.step_done.remote(done))
+
+    def _wait_for_rollout(self) -> None:
+        """The barrier: new weights meet no trajectory under way."""
+        buffer = self.replay_buffer
+        while True:
+            buffer._sync_metadata_from_transfer_queue()
+            if not buffer.pending_keys["train"] and not buffer.running_keys["train"]:
+                return
+            time.sleep(buffer.poll_interval)
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        super().fit(agent_loop_manager)
+        ray.get(self.router.finish.remote())
+
+
+def apply_plan(config: DictConfig, plan: Plan) -> None:
+    """Write a plan's split and parallelism into a job's configuration."""
+    layout, actor = plan.train, config.actor_rollout_ref.actor
+    with open_dict(config):
+        per_node = min(layout.num_gpus, config.trainer.n_gpus_per_node)
+        config.trainer.n_gpus_per_node, config.trainer.nnodes = per_node, -(-layout.num_gpus // per_node)
+        config.actor_rollout_ref.rollout.nnodes = 1  # each replica makes a pool of its own
+        config.actor_rollout_ref.rollout.n_gpus_per_node = max(each.tp for each in plan.instances)
+        if actor.strategy == "megatron":
+            actor.megatron.tensor_model_parallel_size = layout.tp
+            actor.megatron.pipeline_model_parallel_size = layout.pp
+            actor.megatron.context_parallel_size = layout.cp
+            actor.megatron.expert_model_parallel_size = layout.ep

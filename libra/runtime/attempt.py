@@ -1,0 +1,116 @@
+"""What a live run leaves behind while it goes: its event log, the time of each decision, and rows as they are closed.
+
+The run's own process may die at any moment, and another one holds the cell; `assemble` makes the cell's results of a
+complete attempt.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from libra.core.commands import Command
+from libra.core.errors import StoreError
+from libra.core.events import Event, PipelineSpec
+from libra.results.atomic import store_errors
+from libra.results.schemas import StepRow, TrajectoryRow
+from libra.results.store import CellDir, Metrics
+from libra.runtime.event_log import LogWriter
+from libra.runtime.recorder import FileRecorder
+from libra.runtime.replay import decisions
+
+LOG_NAME = "live.jsonl.zst"
+TIMES_NAME = "decide_s.f64"
+ROWS_NAME = "rows.jsonl"
+
+
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of `rows.jsonl`."""
+
+    step: StepRow | None = None
+    trajectory: TrajectoryRow | None = None
+
+
+class AttemptRecorder:
+    """The recorder of `runtime.controller` for live runs. Everything reaches the files at each step's end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log = LogWriter(folder / LOG_NAME)
+        self._encode = msgspec.json.Encoder().encode
+        self._times: list[float] = []
+        with store_errors(folder):
+            self._times_file = (folder / TIMES_NAME).open("wb")
+            self._rows_file = (folder / ROWS_NAME).open("wb")
+
+    def decision(self, event: Event, commands: Sequence[Command], decide_s: float) -> None:
+        self._log.write(event, commands)
+        self._times.append(decide_s)
+
+    def trajectory(self, row: TrajectoryRow) -> None:
+        self._rows_file.write(self._encode(Row(trajectory=row)) + b"\n")
+
+    def step(self, row: StepRow) -> None:
+        self._rows_file.write(self._encode(Row(step=row)) + b"\n")
+        self.flush()
+
+    def flush(self) -> None:
+        self._log.flush()
+        np.array(self._times, "<f8").tofile(self._times_file)
+        self._times.clear()
+        self._times_file.flush()
+        self._rows_file.flush()
+
+    def close(self) -> None:
+        """Complete the files; safe to call twice."""
+        if self._rows_file.closed:
+            return
+        self.flush()
+        self._log.close()
+        self._times_file.close()
+        self._rows_file.close()
+
+
+def read_rows(folder: Path) -> tuple[list[StepRow], list[TrajectoryRow]]:
+    """Rows so far, by kind. A last line that was cut off is left out."""
+    steps, trajectories = [], []
+    path = folder / ROWS_NAME
+    if not path.exists():
+        return [], []
+    decode = msgspec.json.Decoder(Row).decode
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        try:
+            row = decode(line)
+        except msgspec.MsgspecError as error:
+            raise StoreError(f"unreadable row: {error}", where=str(path)) from error
+        if row.step is not None:
+            steps.append(row.step)
+        elif row.trajectory is not None:
+            trajectories.append(row.trajectory)
+    return steps, trajectories
+
+
+def assemble(
+    folder: Path,
+    cell_dir: CellDir,
+    num_gpus: int,
+    pipeline: PipelineSpec,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Metrics:
+    """Results of a complete attempt, as the simulator's recorder writes them. Raises `StoreError`."""
+    recorder = FileRecorder(cell_dir, num_gpus, pipeline)
+    try:
+        times = np.fromfile(folder / TIMES_NAME, "<f8")
+        for (event, commands), decide_s in zip(decisions(folder / LOG_NAME), times.tolist(), strict=False):
+            recorder.decision(event, commands, decide_s)
+        steps, trajectories = read_rows(folder)
+        for step in steps:
+            recorder.step(step)
+        for trajectory in trajectories:
+            recorder.trajectory(trajectory)
+        return recorder.finish(steps[-1].end_s if steps else 0.0)
+    finally:
+        recorder.close()
