@@ -15,6 +15,7 @@ from libra.clusters.live import LiveCluster
 from libra.core.events import PipelineSpec
 from libra.core.hardware import Cluster
 from libra.integrations.settings import Settings
+from libra.results.cell import Cell
 from libra.workloads.environments.base import Environment, Split, Task
 
 MAX_PROMPT_TOK = 256
@@ -47,15 +48,16 @@ class Job:
         return self.max_prompt_tok + self.max_response_tok
 
 
-def write_settings(job: Job, policy: str, policy_options: dict[str, Any], model: str, cluster: str,
-                   environment: EnvironmentOptions, profile: Path, attempt: Path, plugins: tuple[Path, ...]) -> None:  # fmt: skip
+def write_settings(
+    job: Job, cell: Cell, environment: EnvironmentOptions, profile: Path, attempt: Path, plugins: tuple[Path, ...]
+) -> None:
     """The file that verl's processes find everything through."""
     options = job.options
     settings = Settings(
-        policy=policy,
-        options=policy_options,
-        cluster=cluster,
-        model=model,
+        policy=cell.policy,
+        options=cell.section("policy"),
+        cluster=_absolute(cell.cluster),
+        model=_absolute(cell.model),
         out=str(attempt),
         batch=options.prompts * options.samples,
         group_size=options.samples,
@@ -68,9 +70,15 @@ def write_settings(job: Job, policy: str, policy_options: dict[str, Any], model:
         environment_options=msgspec.to_builtins(environment),
         poll_s=0.2,
         logprob_check_every=options.logprob_check_every,
+        shuffle_rewards=options.rewards == "shuffled",
         router_class="libra.integrations.verl.router.LibraRouter",
     )
     job.settings_file.write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
+
+
+def _absolute(name_or_path: str) -> str:
+    """verl's processes run in another folder."""
+    return str(Path(name_or_path).resolve()) if name_or_path.endswith(".toml") else name_or_path
 
 
 def write_tasks(job: Job, environment: Environment) -> None:

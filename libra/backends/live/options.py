@@ -23,7 +23,7 @@ class LiveOptions(Options):
     samples: int = Field(16, gt=1)
     """Trajectories a prompt: the group that GRPO compares."""
     learning_rate: float = Field(-1.0)
-    """Of AdamW; negative: the workload's own for the tiny policy, 1e-6 for others; 0 is a control that must not learn."""
+    """Of AdamW; negative: the workload's own for the tiny policy, 1e-6 for others; 0 is a control."""
     rewards: Literal["true", "shuffled"] = "true"
     """`shuffled` gives each trajectory the reward of another of its batch: a control that must not learn."""
     warmup_steps: int = Field(0, ge=0)

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from libra.backends.live.sandbox import NamespaceSandbox
+from libra.backends.live.sandbox import open_sandbox
 from libra.core.errors import ConfigError
 from libra.core.registry import Registry
-from libra.workloads.environments import search_r1
 from libra.workloads.environments.base import Environment, EnvironmentContext
 
 
@@ -25,7 +24,7 @@ def opened(workload: str) -> Iterator[Environment]:
         raise ConfigError("can only be simulated", where="workload", value=workload)
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="libra-tiny-")))
-        context = EnvironmentContext(work, sandbox=NamespaceSandbox())
-        if workload == search_r1.NAME:
-            context = stack.enter_context(search_r1.serving(context))
+        context = EnvironmentContext(work, sandbox=open_sandbox())
+        if spec.serving is not None:
+            context = stack.enter_context(spec.serving(context))
         yield spec.environment(context)
