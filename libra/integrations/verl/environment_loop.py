@@ -56,6 +56,10 @@ SHUFFLE = RewardShuffle()
 class EnvironmentAgentLoop(AgentLoopBase):
     """`agent_name: libra_environment` in a row whose `extra_info.task` is a `Task` as JSON."""
 
+    def __init__(self, *args: Any, hf_model_type: str | None = None, **kwargs: Any) -> None:
+        """The model family is kept from verl's tokenizing of chat turns: one assistant message holds all of ours."""
+        super().__init__(*args, **kwargs)
+
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
         environment = environment_of(self.rollout_config.router_config_path)
         task = msgspec.json.decode(kwargs["extra_info"]["task"], type=Task)
