@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from libra.backends.live.sandbox import NamespaceSandbox
+from libra.backends.live.sandbox import open_sandbox
 from libra.core.errors import ConfigError
 from libra.core.registry import Registry
 from libra.workloads.environments import search_r1
@@ -25,7 +25,7 @@ def opened(workload: str) -> Iterator[Environment]:
         raise ConfigError("can only be simulated", where="workload", value=workload)
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="libra-tiny-")))
-        context = EnvironmentContext(work, sandbox=NamespaceSandbox())
+        context = EnvironmentContext(work, sandbox=open_sandbox())
         if workload == search_r1.NAME:
             context = stack.enter_context(search_r1.serving(context))
         yield spec.environment(context)
