@@ -120,6 +120,32 @@ def run(
     )
 
 
+@app.command(rich_help_panel="Run")
+def train(
+    workload: Annotated[str, typer.Argument(help="search-r1, r2e-gym, dapo-math, or a plug-in's.")],
+    cluster: Annotated[str, typer.Option(help="Cluster, or a TOML file with a [live] section.")] = "cpu2",
+    model: Annotated[str, typer.Option(help="Model of the planner's figures, or a TOML file.")] = "tiny",
+    policy: Annotated[str, typer.Option(help="System that plans and routes.")] = "libra",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of policy, tasks and their order.")] = 0,
+    steps: Annotated[int | None, typer.Option(min=1, help="Training steps (live.num_steps).")] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="KEY=VALUE, for example live.samples=8; repeatable.")
+    ] = None,
+    store: StoreOption = STORE,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, print the cell and stop.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what failed before.")] = False,
+    plugin: PluginOption = None,
+) -> None:
+    """Train for real: vLLM engines, verl's trainer, real tools, on a cluster file's machines."""
+    from experiments.commands import live
+
+    live.train(
+        live.Request(workload, cluster, model, policy, seed, steps, tuple(changes or ()), store, tuple(plugin or ())),
+        dry_run=dry_run,
+        retry_failed=retry_failed,
+    )
+
+
 @app.command("list", rich_help_panel="Look")
 def list_(
     kind: Annotated[

@@ -23,7 +23,7 @@ from libra.results.cell import TRACE_PREFIX, Cell
 from libra.results.provenance import OUTCOME_PACKAGES, code_fingerprint
 from libra.workloads.base import Workload
 
-BACKENDS = ("sim",)
+BACKENDS = ("sim", "live")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Setup:
     pipeline: PipelineSpec
     policy: PolicySpec
     sim_options: Any
+    live_options: Any
     build_workload: Callable[[], Workload]
     build_policy: Callable[[], Policy]
 
@@ -50,6 +51,7 @@ class Resolver:
 
     def setup(self, cell: Cell) -> Setup:
         """Raises `ConfigError` for any unknown name, key or value; the error names the cell's field."""
+        from libra.backends.live.options import LiveOptions
         from libra.backends.sim.cores import check_core
         from libra.backends.sim.options import SimOptions
 
@@ -63,12 +65,14 @@ class Resolver:
         context = PolicyContext(cluster, model, policy_options)
         sim_options = parse_options(SimOptions, cell.section("sim"), "sim")
         check_core(sim_options)
+        live_options = parse_options(LiveOptions, cell.section("live"), "live")
         return Setup(
             cluster,
             model,
             pipeline_of(cell, policy),
             policy,
             sim_options,
+            live_options,
             lambda: workload.build(workload_options, cell.seed, model.max_context_tok),
             lambda: policy.build(context),
         )

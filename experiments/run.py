@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ def run_cell(cell: Cell, store: Store, registry: Registry, on_step: OnStep | Non
     setup, code = resolver.setup(cell), resolver.code(cell)
     with sigterm_interrupts(), store.claim(cell, code) as cell_dir:
         if cell_dir.status.state != "done":
-            _attempt(cell_dir, setup, on_step)
+            _attempt(cell_dir, setup, registry.plugins, on_step)
         return cell_dir.status
 
 
@@ -75,13 +76,16 @@ def refresh_metrics(cell: Cell, store: Store, code: str) -> None:
         cell_dir.write_json("metrics.json", Metrics(found.metrics, found.absent, facts, summary_fingerprint()))
 
 
-def _attempt(cell_dir: CellDir, setup: Setup, on_step: OnStep | None) -> None:
+def _attempt(cell_dir: CellDir, setup: Setup, plugins: tuple[Path, ...], on_step: OnStep | None) -> None:
     cell_dir.start()
     progress = Progress(on_step)
     try:
         cell_dir.write_json("provenance.json", provenance())
         with _heartbeat(cell_dir, progress):
-            _simulate(cell_dir, setup, progress)
+            if cell_dir.cell.backend == "live":
+                _go_live(cell_dir, setup, plugins, progress)
+            else:
+                _simulate(cell_dir, setup, progress)
     except KeyboardInterrupt:
         cell_dir.set("cancelled", "interrupted")
         raise
@@ -118,6 +122,17 @@ def _simulate(cell_dir: CellDir, setup: Setup, progress: Progress) -> None:
         simulator.run(Controller(policy, recorder, clock=time.perf_counter))
         recorder.finish(time.perf_counter() - started_s)
     _write_timing_model(cell_dir, simulator)
+
+
+def _go_live(cell_dir: CellDir, setup: Setup, plugins: tuple[Path, ...], progress: Progress) -> None:
+    from libra.backends.live.backend import LiveRun
+
+    def say(line: str) -> None:
+        with (cell_dir.attempt_dir / "stages.txt").open("a") as file:
+            file.write(line + "\n")
+
+    cell_dir.write_json("workload.json", {"warnings": [], "parameters": []})
+    LiveRun(cell_dir, setup.cluster, setup.pipeline, setup.live_options, plugins, progress, say).run()
 
 
 def _write_timing_model(cell_dir: CellDir, simulator: Simulator) -> None:

@@ -16,7 +16,7 @@ from libra.core.registry import Registry, StudyArgs, StudySpec
 from libra.results.cell import Cell, parse_value
 from libra.results.store import Store
 
-OPTION_HEADS = ("policy.OPTION", "workload.OPTION", "pipeline.OPTION", "cluster.network", "sim.OPTION")
+OPTION_HEADS = ("policy.OPTION", "workload.OPTION", "pipeline.OPTION", "cluster.network", "sim.OPTION", "live.OPTION")
 
 TRACES = Path("traces")
 """Where `libra run traces` looks for canonical traces when none is named."""

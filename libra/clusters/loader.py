@@ -41,6 +41,8 @@ class _ClusterTable(_Table):
     gpu: dict[str, Any]
     networks: dict[str, dict[str, Any]] = Field(min_length=1)
     source: str = ""
+    live: dict[str, Any] = Field(default_factory=dict)
+    """Read by `clusters.live`."""
 
 
 def list_clusters() -> tuple[str, ...]:

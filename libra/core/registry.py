@@ -12,6 +12,7 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -61,7 +62,8 @@ class WorkloadSpec:
     """A source of trajectories. `build(options, seed, max_context_tok)` returns a `libra.workloads.base.Workload`.
 
     `environment(context)` returns the real tasks behind it for live runs, a `libra.workloads.environments.base`
-    `Environment` from an `EnvironmentContext`; None: the workload can only be simulated.
+    `Environment` from an `EnvironmentContext`; None: the workload can only be simulated. `serving(context)` is a
+    context manager that runs what episodes need beside them (a search server) and yields the context to use.
     """
 
     name: str
@@ -69,6 +71,7 @@ class WorkloadSpec:
     build: Callable[[Any, int, int], Any]
     options: type[Options] = Options
     environment: Callable[[Any], Any] | None = None
+    serving: Callable[[Any], AbstractContextManager[Any]] | None = None
 
 
 @dataclass(frozen=True)

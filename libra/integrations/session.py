@@ -6,10 +6,7 @@ ends and steps, and asks where the next turn runs. The policy behind it is the s
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -28,102 +25,14 @@ from libra.core.events import (
     TrajectoryStart,
 )
 from libra.core.plan import Allocation, InstanceState, InstanceStatus, Plan
-from libra.core.records import ToolReturn, TrajectoryStatus, VersionSpan
+from libra.core.records import ToolReturn
+from libra.integrations.books import Books
 from libra.integrations.relabel import relabelled
-from libra.results.schemas import StepRow, TrajectoryRow
+from libra.integrations.turns import Ended, Live, StepDone, Turn, TurnDone
+from libra.results.schemas import StepRow
 from libra.runtime.controller import Controller
 
 UNKNOWN_TOOL = ToolReturn("unknown", 0, "unknown")
-
-
-class Turn(msgspec.Struct, frozen=True):
-    """A turn that wants an engine. `key` names the trajectory; `tool` is what came back since its last turn.
-
-    `is_resumed`: the same turn once more, after a weight refresh or the loss of its engine.
-    """
-
-    key: str
-    prompt_id: str
-    group: str
-    sample: int
-    step: int
-    context_tok: int
-    tool: ToolReturn | None = None
-    is_resumed: bool = False
-
-
-class TurnDone(msgspec.Struct, frozen=True):
-    """What an engine did for a turn. `cached_tok` were found in its prefix cache."""
-
-    key: str
-    spans: tuple[VersionSpan, ...]
-    cached_tok: int = 0
-    num_preemptions: int = 0
-
-
-class Ended(msgspec.Struct, frozen=True):
-    key: str
-    status: TrajectoryStatus
-    reward: float | None = None
-
-
-class StepDone(msgspec.Struct, frozen=True):
-    """A training step and its weight refresh. `keys` were trained, starting from policy `version`; times in seconds."""
-
-    step: int
-    keys: tuple[str, ...]
-    version: int
-    train_s: float
-    sync_s: float
-    wait_rollout_s: float
-
-
-@dataclass
-class Live:
-    """A trajectory from its first turn to the step that trains it."""
-
-    id: int
-    turn: Turn
-    group: int
-    start_s: float
-    instance: int = -1
-    first_instance: int = -1
-    first_bucket: int = -1
-    last_bucket: int = -1
-    num_turns: int = 0
-    prompt_tok: int = 0
-    generated_tok: int = 0
-    observed_tok: int = 0
-    payload_tok: int = 0
-    """Of the last tool return: in the context, but in no engine's cache yet."""
-    tool_s: float = 0.0
-    num_moves: int = 0
-    moved_tok: int = 0
-    prefilled_tok: int = 0
-    cached_tok: int = 0
-    num_preemptions: int = 0
-    versions: list[int] = field(default_factory=list)
-    end_s: float = 0.0
-    status: TrajectoryStatus = "aborted"
-    reward: float | None = None
-
-    @property
-    def total_tok(self) -> int:
-        return self.prompt_tok + self.generated_tok + self.observed_tok
-
-    def row(self, trained_step: int, version_trained: int) -> TrajectoryRow:
-        """`queue_s` is unknown: engines behind verl do not report it."""
-        versions = self.versions or [-1]
-        return TrajectoryRow(
-            trajectory=self.id, prompt_id=self.turn.prompt_id, group=self.group, sample=self.turn.sample,
-            meant_step=self.turn.step, trained_step=trained_step, status=self.status, prompt_tok=self.prompt_tok,
-            generated_tok=self.generated_tok, observed_tok=self.observed_tok, num_turns=self.num_turns,
-            tool_s=self.tool_s, reward=self.reward, start_s=self.start_s, end_s=self.end_s,
-            first_instance=self.first_instance, last_instance=self.instance, first_bucket=self.first_bucket,
-            last_bucket=self.last_bucket, num_moves=self.num_moves, moved_tok=self.moved_tok,
-            prefilled_tok=self.prefilled_tok, cached_tok=self.cached_tok, num_preemptions=self.num_preemptions,
-            queue_s=None, version_start=min(versions), version_end=max(versions), version_trained=version_trained,
-        )  # fmt: skip
 
 
 class Session:
@@ -138,12 +47,7 @@ class Session:
         self._groups: dict[str, int] = {}
         self._num_started = 0
         self._awaiting: Live | None = None
-        self._step_began_s = 0.0
-        self._working: Counter[int] = Counter()
-        """Turns under way on each instance."""
-        self._busy_since_s: dict[int, float] = {}
-        self._busy_gpu_s = self._idle_s = 0.0
-        self._idle_since_s: float | None = 0.0
+        self._books = Books()
 
     # -- set-up --------------------------------------------------------------------------------------------------
 
@@ -179,7 +83,7 @@ class Session:
             return
         self._states[instance] = state
         if state != "up":
-            self._stop_all(instance)
+            self._books.stop_all(instance, self.now_s())
         cause: Literal["up", "down"] = "up" if state == "up" else "down"
         self._emit(AllocationChanged(self.now_s(), self.allocation(), cause, reason))
 
@@ -199,7 +103,7 @@ class Session:
             self._resume(live, turn)
         else:
             self._tool_returned(live, turn)
-        self._begin(live)
+        self._books.begin(live.instance, self.now_s())
         return live.instance
 
     def turn_done(self, done: TurnDone) -> None:
@@ -213,12 +117,12 @@ class Session:
         live.num_preemptions += done.num_preemptions
         live.versions += [span.version for span in done.spans]
         live.num_turns += 1
-        self._finish(live.instance)
+        self._books.finish(live.instance, self.now_s())
 
     def turn_lost(self, key: str) -> None:
         """A turn ended without an answer (aborted for new weights, or its engine died); it will be asked for again."""
         if key in self.live:
-            self._finish(self.live[key].instance)
+            self._books.finish(self.live[key].instance, self.now_s())
 
     def ended(self, end: Ended) -> None:
         live = self.live.pop(end.key, None)
@@ -227,7 +131,7 @@ class Session:
         live.end_s, live.status, live.reward = self.now_s(), end.status, end.reward
         self.ended_keys[end.key] = live
         if not self.live:
-            self._idle_since_s = live.end_s
+            self._books.idle(live.end_s)
         self._emit(
             TrajectoryEnd(
                 live.end_s, live.id, live.instance, live.status, live.generated_tok, live.total_tok, live.num_turns,
@@ -240,12 +144,12 @@ class Session:
     def step_done(self, done: StepDone) -> StepRow:
         """Close a training step, then let the policy plan."""
         batch = [self.ended_keys.pop(key) for key in done.keys]
-        row = self._step_row(done, batch)
+        assert self.plan is not None, "start() comes first"
+        row = self._books.close_step(done, batch, self.plan, self.now_s())
         for live in batch:
             self.controller.recorder.trajectory(live.row(done.step, done.version))
         self.controller.recorder.step(row)
         plan = self.plan
-        assert plan is not None, "start() comes first"
         is_async = self.run.pipeline.kind == "async"
         self._emit(
             StepEnd(
@@ -285,6 +189,7 @@ class Session:
     def _planned(self, plan: Plan) -> None:
         if self.plan is None:
             self.plan = plan
+            self._books.planned(plan)
             return
         changed = relabelled(self.plan, plan)
         if changed is None:
@@ -300,15 +205,10 @@ class Session:
         group = self._groups.setdefault(turn.group, len(self._groups))
         live = Live(self._num_started, turn, group, self.now_s(), prompt_tok=turn.context_tok)
         self._num_started += 1
-        if self._idle_since_s is not None:
-            self._idle_s += live.start_s - self._idle_since_s
-            self._idle_since_s = None
         self.live[turn.key] = live
         self._ask(
             live,
-            TrajectoryStart(
-                live.start_s, live.id, turn.prompt_id, group, turn.sample, turn.context_tok, turn.step
-            ),
+            TrajectoryStart(live.start_s, live.id, turn.prompt_id, group, turn.sample, turn.context_tok, turn.step),
         )
         return live
 
@@ -348,7 +248,7 @@ class Session:
             return
         buckets = self._buckets()
         alike = [id_ for id_ in self.up() if buckets[id_] == buckets.get(live.instance)] or self.up()
-        self._move(live, min(alike, key=lambda id_: (self._working[id_], id_)))
+        self._move(live, min(alike, key=lambda id_: (self._books.working[id_], id_)))
 
     def _move(self, live: Live, instance: int) -> None:
         before, bucket = live.instance, self._buckets()[instance]
@@ -365,59 +265,3 @@ class Session:
     def _buckets(self) -> Mapping[int, int]:
         assert self.plan is not None, "start() comes first"
         return {each.id: each.bucket for each in self.plan.instances}
-
-    # -- books ---------------------------------------------------------------------------------------------------
-
-    def _begin(self, live: Live) -> None:
-        self._working[live.instance] += 1
-        self._busy_since_s.setdefault(live.instance, self.now_s())
-
-    def _finish(self, instance: int) -> None:
-        if self._working[instance] == 0:
-            return
-        self._working[instance] -= 1
-        if self._working[instance] == 0:
-            self._charge(instance, self.now_s())
-            del self._busy_since_s[instance]
-
-    def _stop_all(self, instance: int) -> None:
-        if self._working.pop(instance, 0):
-            self._charge(instance, self.now_s())
-            del self._busy_since_s[instance]
-
-    def _charge(self, instance: int, until_s: float) -> None:
-        self._busy_gpu_s += (until_s - self._busy_since_s[instance]) * self._tp(instance)
-        self._busy_since_s[instance] = until_s
-
-    def _tp(self, instance: int) -> int:
-        assert self.plan is not None, "start() comes first"
-        return next(each.tp for each in self.plan.instances if each.id == instance)
-
-    def _step_row(self, done: StepDone, batch: Sequence[Live]) -> StepRow:
-        now_s, began_s, plan = self.now_s(), self._step_began_s, self.plan
-        assert plan is not None, "start() comes first"
-        for instance in list(self._busy_since_s):
-            self._charge(instance, now_s)
-        if self._idle_since_s is not None:
-            self._idle_s += now_s - self._idle_since_s
-            self._idle_since_s = now_s
-        ends_s = sorted(live.end_s for live in batch)
-        first_s = min(live.start_s for live in batch)
-        staleness = [done.version - min(live.versions) for live in batch if live.versions] or [0]
-        rollout_gpus, train_gpus = plan.rollout_gpus, plan.train.num_gpus
-        row = StepRow(
-            step=done.step, start_s=began_s, end_s=now_s, rollout_s=ends_s[-1] - first_s,
-            rollout_90_s=ends_s[math.ceil(0.9 * len(ends_s)) - 1] - first_s, train_s=done.train_s, sync_s=done.sync_s,
-            wait_rollout_s=done.wait_rollout_s, wait_train_s=max(0.0, self._idle_s - done.sync_s),
-            num_trajectories=len(batch), prompt_tok=sum(live.prompt_tok for live in batch),
-            generated_tok=sum(live.generated_tok for live in batch),
-            observed_tok=sum(live.observed_tok for live in batch),
-            max_total_tok=max(live.total_tok for live in batch), train_gpus=train_gpus, rollout_gpus=rollout_gpus,
-            num_hybrid_training=0, rollout_pool_gpu_s=(now_s - began_s) * rollout_gpus,
-            train_pool_gpu_s=(now_s - began_s) * train_gpus, rollout_busy_gpu_s=self._busy_gpu_s,
-            train_busy_gpu_s=done.train_s * train_gpus, moving_gpu_s=0.0,
-            num_preemptions=sum(live.num_preemptions for live in batch), max_staleness=max(staleness),
-            mean_staleness=sum(staleness) / len(staleness),
-        )  # fmt: skip
-        self._step_began_s, self._busy_gpu_s, self._idle_s = now_s, 0.0, 0.0
-        return row

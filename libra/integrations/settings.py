@@ -47,6 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     environment_options: dict[str, Any] = {}
     poll_s: float = 2.0
     logprob_check_every: int = 0
+    shuffle_rewards: bool = False
     router_class: str = ""
     """What verl's own loader looks for; `libra.integrations.verl.router.LibraRouter`."""
 

@@ -24,6 +24,7 @@ OVERRIDE_KEYS: dict[str, tuple[str, ...] | None] = {
     "pipeline": ("kind", "staleness", "in_flight_cap"),
     "cluster": ("network",),
     "sim": None,
+    "live": None,
 }
 """Heads of override keys; None where the option table of the workload, policy or backend decides what is allowed."""
 

@@ -67,10 +67,18 @@ def environment(context: Any) -> Any:
     return SearchR1(context)
 
 
+def serving(context: Any) -> Any:
+    """For `WorkloadSpec`: a search server on the environment's corpus."""
+    from libra.workloads.environments import search_r1
+
+    return search_r1.serving(context)
+
+
 WORKLOAD = WorkloadSpec(
     name=NAME,
     summary="Searches: 128 trajectories a step, mean 2.0K to 3.2K tokens over 500 steps, short tool calls",
     build=build,
     options=SearchR1Options,
     environment=environment,
+    serving=serving,
 )

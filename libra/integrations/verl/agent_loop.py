@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
@@ -18,13 +19,13 @@ from verl.workers.rollout.llm_server import LLMServerClient
 from verl.workers.rollout.replica import TokenOutput
 
 from libra.core.records import ToolReturn, TrajectoryStatus, VersionSpan
-from libra.integrations.session import Ended, Turn, TurnDone
+from libra.integrations.turns import Ended, Turn, TurnDone
 from libra.integrations.verl import environment_loop  # noqa: F401 - registers itself
 
 NOT_FOR_VLLM = ("mm_processor_output",)
 """What verl's agent loops pass on for other engines' servers; vLLM's refuses it."""
 
-_Worker = AgentLoopWorkerTQ.__ray_metadata__.modified_class
+_Worker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
 
 @dataclass
@@ -40,8 +41,6 @@ class Trajectory:
     status: TrajectoryStatus = "completed"
     tool: ToolReturn | None = None
     spans: list[VersionSpan] = field(default_factory=list)
-    server: str = ""
-    is_resumed: bool = False
     turn_ended_s: float = 0.0
     context_tok: int = 0
 
@@ -50,9 +49,7 @@ class Trajectory:
         tool, payload_tok = self.tool, context_tok - self.context_tok
         if tool is None and self.spans:
             tool = ToolReturn("unknown", payload_tok, "unknown", time.monotonic() - self.turn_ended_s)
-        return Turn(
-            self.key, self.prompt_id, self.group, self.sample, self.step, context_tok, tool, self.is_resumed
-        )
+        return Turn(self.key, self.prompt_id, self.group, self.sample, self.step, context_tok, tool)
 
 
 CURRENT: ContextVar[Trajectory] = ContextVar("libra_trajectory")
@@ -74,13 +71,11 @@ class LibraClient(LLMServerClient):
         log_probs: list[float] = []
         spans: list[VersionSpan] = []
         cached_tok, preempted, stop_reason = None, 0, None
-        trajectory.is_resumed = False
         turn = trajectory.turn(len(prompt_ids))
         while True:
-            asked = Turn(*[getattr(turn, name) for name in turn.__struct_fields__[:-1]], trajectory.is_resumed)
             params = {**sampling_params, "max_tokens": limit_tok - len(token_ids)}
-            output = await self._one(request_id, asked, prompt_ids + token_ids, params, kwargs)
-            trajectory.is_resumed = True
+            output = await self._one(request_id, turn, prompt_ids + token_ids, params, kwargs)
+            turn = msgspec.structs.replace(turn, is_resumed=True)
             if output is None:
                 continue
             token_ids += output.token_ids
@@ -100,7 +95,7 @@ class LibraClient(LLMServerClient):
         if not trajectory.is_evaluation:
             done = TurnDone(trajectory.key, tuple(spans), cached_tok or 0, preempted)
             self._load_balancer.turn_done.remote(done)
-        versions = [span.version for span in trajectory.spans] or [None]
+        versions: list[int | None] = [span.version for span in trajectory.spans] or [None]
         extra = {"global_steps": versions[-1], "min_global_steps": versions[0], "max_global_steps": versions[-1]}
         return TokenOutput(
             token_ids=token_ids, log_probs=log_probs, stop_reason=stop_reason, num_preempted=preempted,
@@ -113,9 +108,7 @@ class LibraClient(LLMServerClient):
         """One try; None when the engine was lost."""
         trajectory = CURRENT.get()
         asked = dict(kwargs) | {"turn": None if trajectory.is_evaluation else turn}
-        server_id, server = await self._acquire_server(
-            request_id, is_evaluation=trajectory.is_evaluation, **asked
-        )
+        server_id, server = await self._acquire_server(request_id, is_evaluation=trajectory.is_evaluation, **asked)
         try:
             return await server.generate.remote(
                 request_id=self._vllm_request_id(request_id), prompt_ids=prompt_ids, sampling_params=params, **kwargs
@@ -163,7 +156,6 @@ class LibraAgentLoopWorker(_Worker):
     async def _tell_end(self, end: Ended) -> None:
         if not CURRENT.get().is_evaluation:
             await self.llm_client._load_balancer.ended.remote(end)
-
 
 
 def _opened(is_evaluation: bool, row: dict[str, Any]) -> Trajectory:

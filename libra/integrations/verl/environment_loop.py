@@ -6,7 +6,9 @@ What an engine generated is never tokenised again; a tool's text is tokenised on
 from __future__ import annotations
 
 import importlib
+import random
 import time
+from collections import deque
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,16 +22,43 @@ from libra.workloads.environments.base import Environment, Episode, Task
 
 
 @cache
+def settings_of(settings_file: str) -> Settings:
+    return read_settings(Path(settings_file))
+
+
+@cache
 def environment_of(settings_file: str) -> Environment:
     """One environment a process. The function that opens it lies above this package, so its name is data."""
-    settings: Settings = read_settings(Path(settings_file))
+    settings = settings_of(settings_file)
     module, _, function = settings.environment.partition(":")
     return getattr(importlib.import_module(module), function)(settings.environment_options)
+
+
+class RewardShuffle:
+    """The control: hands out the reward of a trajectory drawn among the last `SIZE`, the present one among them."""
+
+    SIZE = 256
+    """Two batches of the default size: long enough that a group's rewards say nothing of its samples."""
+
+    def __init__(self) -> None:
+        self._rewards: deque[float] = deque(maxlen=self.SIZE)
+        self._rng = random.Random(0)
+
+    def exchange(self, reward: float) -> float:
+        self._rewards.append(reward)
+        return self._rng.choice(self._rewards)
+
+
+SHUFFLE = RewardShuffle()
 
 
 @register("libra_environment")
 class EnvironmentAgentLoop(AgentLoopBase):
     """`agent_name: libra_environment` in a row whose `extra_info.task` is a `Task` as JSON."""
+
+    def __init__(self, *args: Any, hf_model_type: str | None = None, **kwargs: Any) -> None:
+        """The model family is kept from verl's tokenizing of chat turns: one assistant message holds all of ours."""
+        super().__init__(*args, **kwargs)
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
         environment = environment_of(self.rollout_config.router_config_path)
@@ -52,6 +81,7 @@ class _Rollout:
 
         self.loop, self.environment, self.episode, self.prompt_ids = loop, environment, episode, prompt
         self.trajectory = CURRENT.get()
+        self.shuffles = settings_of(loop.rollout_config.router_config_path).shuffle_rewards
         self.params = {**params, "stop": list(environment.stop), "include_stop_str_in_output": True}
         self.response_ids: list[int] = []
         self.mask: list[int] = []
@@ -68,6 +98,8 @@ class _Rollout:
                 self.trajectory.status = "completed"
                 break
         reward = await self.episode.reward()
+        if self.shuffles and not self.trajectory.is_evaluation:
+            reward = SHUFFLE.exchange(reward)
         spans = self.trajectory.spans
         return AgentLoopOutput(
             prompt_ids=self.prompt_ids,
@@ -103,7 +135,7 @@ class _Rollout:
         return self.loop.tokenizer.decode(output.token_ids, skip_special_tokens=True)
 
     async def _observe(self, text: str) -> bool:
-        """Whether the trajectory goes on. A tool's text that no longer fits is cut: the trajectory is truncated then."""
+        """Whether the trajectory goes on. A tool's text that no longer fits is cut, and the trajectory truncated."""
         seen = await self.episode.step(text)
         if seen is None:
             return False

@@ -11,7 +11,7 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
-_Runner = TaskRunnerV1.__ray_metadata__.modified_class
+_Runner: Any = TaskRunnerV1.__ray_metadata__.modified_class
 
 
 class LibraTaskRunner(_Runner):

@@ -23,7 +23,7 @@ def _accept_flush(logger: logging.Logger) -> None:
     def info(message: object, *args: Any, flush: bool = False, **kwargs: Any) -> None:
         inner(message, *args, **kwargs)
 
-    logger.info = info  # type: ignore[method-assign]
+    setattr(logger, "info", info)  # noqa: B010 - a method that is replaced on purpose
 
 
 check_verl()

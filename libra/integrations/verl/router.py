@@ -14,8 +14,9 @@ from typing import Any
 
 from libra.core.errors import ConfigError
 from libra.core.plan import Plan
-from libra.integrations.session import Ended, Session, StepDone, Turn, TurnDone
+from libra.integrations.session import Session
 from libra.integrations.settings import Settings, read_settings
+from libra.integrations.turns import Ended, StepDone, Turn, TurnDone
 from libra.runtime.attempt import AttemptRecorder
 from libra.runtime.controller import Controller
 

@@ -19,7 +19,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from libra.core.plan import Plan
-from libra.integrations.session import StepDone
+from libra.integrations.turns import StepDone
 from libra.integrations.verl.replicas import PlannedServers
 from libra.integrations.verl.router import LibraRouter
 

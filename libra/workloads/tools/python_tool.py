@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
@@ -18,7 +17,7 @@ MAX_OUTPUT_CHARS = 1_000
 async def run_python(sandbox: Sandbox, program: str, folder: Path) -> tuple[str, ToolStatus, float]:
     """Text, status and latency in seconds. Of an error only the last line is told: frames of `<stdin>` say nothing."""
     start_s = time.monotonic()
-    argv = (sys.executable, "-I", "-")
+    argv = ("python3", "-I", "-")  # the sandbox shows the interpreter, not its virtual environment
     try:
         result = await sandbox.run(argv, folder, LIMITS, stdin=program.encode(errors="replace"))
     except OSError:
@@ -28,7 +27,7 @@ async def run_python(sandbox: Sandbox, program: str, folder: Path) -> tuple[str,
 
 def _text(result: SandboxResult) -> str:
     text = result.output.strip()
-    if result.is_timeout:
+    if result.status == "timeout":
         return f"timeout after {LIMITS.wall_s:g} s"
     if result.status == "error":
         text = text.rpartition("\n")[2] or "error"

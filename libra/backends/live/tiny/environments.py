@@ -10,7 +10,6 @@ from pathlib import Path
 from libra.backends.live.sandbox import open_sandbox
 from libra.core.errors import ConfigError
 from libra.core.registry import Registry
-from libra.workloads.environments import search_r1
 from libra.workloads.environments.base import Environment, EnvironmentContext
 
 
@@ -26,6 +25,6 @@ def opened(workload: str) -> Iterator[Environment]:
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="libra-tiny-")))
         context = EnvironmentContext(work, sandbox=open_sandbox())
-        if workload == search_r1.NAME:
-            context = stack.enter_context(search_r1.serving(context))
+        if spec.serving is not None:
+            context = stack.enter_context(spec.serving(context))
         yield spec.environment(context)

