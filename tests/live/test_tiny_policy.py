@@ -136,9 +136,10 @@ def test_a_demonstration_is_encoded_piece_by_piece_as_a_rollout_is(tokenizer) ->
     pieces = (Segment("i", True), Segment("s", False), Segment("7", True))
     encoded = encode(tokenizer, Demonstration("Who?", pieces, True), stop=("</look>",))
     prompt = prompt_ids(tokenizer, "Who?")
-    expected = [text_ids(tokenizer, text)[0] for text in ("i", "s", "7")]
-    assert encoded.ids == [*prompt, *expected, tokenizer.eos_token_id]
-    assert encoded.by_policy == [False] * len(prompt) + [True, False, True, True]
+    written, returned, last = (text_ids(tokenizer, text)[0] for text in ("i", "s", "7"))
+    end = tokenizer.eos_token_id
+    assert encoded.ids == [*prompt, written, end, returned, last, end]
+    assert encoded.by_policy == [False] * len(prompt) + [True, True, False, True, True]
     closed = encode(tokenizer, Demonstration("Who?", (Segment("7</look>", True),), True), stop=("</look>",))
     assert tokenizer.convert_ids_to_tokens(closed.ids[-1]) == "</look>"
 

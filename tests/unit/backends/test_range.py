@@ -42,8 +42,8 @@ def test_a_model_beyond_the_measured_sizes() -> None:
         "kernels",
     )
     assert outside(A800, load_model("tiny"), [], 2_048) == (
-        "model tiny (0.106M): smallest calibrated is 0.494B in serving (qwen2.5-0.5b, qwen_speed), x0.00022 "
-        "extrapolated; 1.31B in training (mpt-1b, llm_foundry), x8.1e-05 extrapolated",
+        "model tiny (0.459M): smallest calibrated is 0.494B in serving (qwen2.5-0.5b, qwen_speed), x0.00093 "
+        "extrapolated; 1.31B in training (mpt-1b, llm_foundry), x0.00035 extrapolated",
     )
 
 

@@ -48,13 +48,12 @@ class Encoded:
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, demonstration: Demonstration, stop: Sequence[str]) -> Encoded:
-    """A last turn that no stop tag ends is ended with the end token, as the engine would want it."""
+    """A turn that no stop tag ends is ended with the end token: an engine has to be told somehow."""
     ids = prompt_ids(tokenizer, demonstration.prompt)
     by_policy = [False] * len(ids)
-    for index, segment in enumerate(demonstration.segments):
+    for segment in demonstration.segments:
         piece = text_ids(tokenizer, segment.text)
-        is_last = index == len(demonstration.segments) - 1
-        if segment.by_policy and is_last and not segment.text.endswith(tuple(stop)):
+        if segment.by_policy and not segment.text.endswith(tuple(stop)):
             piece = [*piece, tokenizer.eos_token_id]
         ids += piece
         by_policy += [segment.by_policy] * len(piece)
