@@ -20,6 +20,7 @@ FIGURES = (
     "drift",
     "tp_study",
     "reward",
+    "learning",
     "throughput_bound",
     "asynchrony",
     "sensitivity",
