@@ -23,6 +23,7 @@ from libra.integrations.turns import StepDone
 from libra.integrations.verl.logprobs import logprob_gap
 from libra.integrations.verl.replicas import PlannedServers
 from libra.integrations.verl.router import LibraRouter
+from libra.integrations.verl.supervisor import Supervisor
 
 TRAIN_TIMINGS = ("old_log_prob", "ref", "values", "adv", "update_critic", "update_actor")
 """What verl times in a step while the training devices work."""
@@ -43,6 +44,8 @@ class LibraTrainer(PPOTrainerSeparateAsync):
         self.replay_buffer.poll_interval = self.settings.poll_s
         self._keys: tuple[str, ...] = ()
         self._batch: KVBatchMeta | None = None
+        self.weights_version = 0
+        """Of the trainer's weights: counts the steps behind them."""
 
     def _setup(self) -> None:
         """As upstream (line 148 of 0.9.1), but with engines of the plan's sizes."""
@@ -53,6 +56,24 @@ class LibraTrainer(PPOTrainerSeparateAsync):
             engine, self.actor_rollout_wg, self.standalone_server_manager.get_replicas()
         )
         self.current_mode = HybridEngineMode.TRAINER
+        self.supervisor = Supervisor(self)
+        self.supervisor.lock.acquire()
+        self.supervisor.start()
+
+    def on_sample_begin(self) -> None:
+        super().on_sample_begin()
+        self.supervisor.lock.release()
+
+    def on_sample_end(self) -> None:
+        self.supervisor.lock.acquire()
+        super().on_sample_end()
+
+    def _validate(self) -> dict[str, float]:
+        self.supervisor.lock.release()
+        try:
+            return super()._validate()
+        finally:
+            self.supervisor.lock.acquire()
 
     def get_llm_client(self) -> LLMServerClient:
         return self.standalone_server_manager.get_client(client_cls=LLMServerClient)
@@ -62,6 +83,7 @@ class LibraTrainer(PPOTrainerSeparateAsync):
         real = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
         self._keys = tuple(dict.fromkeys(key.rsplit("_", 1)[0] for key in real))
         self._batch = batch
+        self.weights_version = self.global_steps
         return batch
 
     def on_step_end(self) -> None:
@@ -85,14 +107,17 @@ class LibraTrainer(PPOTrainerSeparateAsync):
     def _wait_for_rollout(self) -> None:
         """The barrier: new weights meet no trajectory under way."""
         buffer = self.replay_buffer
+        self.supervisor.lock.release()
         while True:
             buffer._sync_metadata_from_transfer_queue()
             if not buffer.pending_keys["train"] and not buffer.running_keys["train"]:
-                return
+                break
             time.sleep(buffer.poll_interval)
+        self.supervisor.lock.acquire()
 
     def fit(self, agent_loop_manager: Any) -> None:
         super().fit(agent_loop_manager)
+        self.supervisor.stop()
         ray.get(self.router.finish.remote())
 
 

@@ -1,0 +1,70 @@
+"""Restarts engines that died, while the run goes on: a thread beside verl's trainer, which has no such thing.
+
+The router's actor says which instances were lost. Their actors are ended, a replica of the same size takes the place,
+gets the trainer's weights, and only then takes turns again. The trainer lets go of `lock` while it only waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from contextlib import suppress
+from typing import Any
+
+import ray
+from ray.util.placement_group import remove_placement_group
+
+LOOK_S = 1.0
+logger = logging.getLogger(__name__)
+
+
+class Supervisor(threading.Thread):
+    """`trainer` is Libra's; `replicas` maps instances to verl's replicas."""
+
+    def __init__(self, trainer: Any) -> None:
+        super().__init__(name="libra-supervisor", daemon=True)
+        self.lock = threading.Lock()
+        self._trainer = trainer
+        manager = trainer.standalone_server_manager
+        self._replicas = {each.id: replica for each, replica in
+                          zip(trainer.plan.instances, manager.rollout_replicas, strict=True)}  # fmt: skip
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(LOOK_S):
+            for instance in ray.get(self._trainer.router.take_lost.remote()):
+                try:
+                    self._restart(instance)
+                except Exception:
+                    logger.exception("instance %d could not be restarted; it stays down", instance)
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def _restart(self, instance: int) -> None:
+        trainer, dead = self._trainer, self._replicas[instance]
+        trainer.standalone_checkpoint_manager.remove_replicas([dead])
+        _end(dead)
+        fresh = trainer.standalone_server_manager.replica(dead.world_size)
+        asyncio.run(fresh.init_standalone())
+        with self.lock:
+            asyncio.run(self._refresh(fresh))
+        self._replicas[instance] = fresh
+        ray.get(trainer.router.revive.remote(instance, fresh.server_address, fresh.server_handle))
+
+    async def _refresh(self, fresh: Any) -> None:
+        """All engines get the present weights: verl refreshes them together."""
+        manager = self._trainer.standalone_checkpoint_manager
+        manager.add_replicas([fresh])
+        await manager.update_weights(self._trainer.weights_version)
+
+
+def _end(replica: Any) -> None:
+    """End a replica's actors and give its devices back."""
+    for actor in (*replica.servers, *replica.workers):
+        with suppress(Exception):  # dead already
+            ray.kill(actor)
+    for group in replica.resource_pool.pgs or ():
+        with suppress(Exception):
+            remove_placement_group(group)
