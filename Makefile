@@ -11,6 +11,10 @@ FIGURES ?= figures
 REPORT ?= report
 
 VENV ?= .venv
+# Real engines and trainers, on CPU cores: an environment of its own, since its pins exclude the light base's.
+LIVE ?= .venv-live
+LIVE_WORKLOADS ?= search-r1
+LIVE_OPTIONS ?=
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 LIBRA = $(VENV)/bin/libra
 DRAW = $(LIBRA) figures --store $(STORE) --out $(FIGURES)
@@ -18,7 +22,7 @@ WRITE = $(LIBRA) report --store $(STORE) --out $(REPORT)
 PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help traces reproduce demo figures report test lint dev clean
+.PHONY: help traces reproduce demo figures report live live-test sandbox test lint dev clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -65,8 +69,22 @@ report: $(VENV)/.installed-light ## write the report from the store
 	@$(WRITE)
 	@echo "report: $(abspath $(REPORT))/report.html"
 
-test: lint ## linters, types, import contracts and every test
+live: $(LIVE)/.installed $(VENV)/.installed-light ## train for real on two CPU cores: install, learning curve, report
+	@for workload in $(LIVE_WORKLOADS); do $(LIVE)/bin/libra train $$workload $(LIVE_OPTIONS) --store $(STORE) || exit $$?; done
+	@$(DRAW) && $(WRITE)
+	@echo "report: $(abspath $(REPORT))/report.html"
+
+test: lint sandbox ## linters, types, import contracts and every test
 	@$(VENV)/bin/python -m pytest
+	@$(MAKE) --no-print-directory live-test
+
+live-test: $(LIVE)/.installed
+	@$(LIVE)/bin/python -m pytest tests/live tests/unit/workloads/environments tests/unit/workloads/tools tests/unit/workloads/rewards
+
+# bubblewrap makes the faster of the two sandboxes; without it the other one is tested.
+sandbox:
+	@command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  { echo "installing bubblewrap"; apt-get update -qq && apt-get install -y -qq bubblewrap >/dev/null; }; } || true
 
 lint: $(VENV)/.installed-dev ## ruff, mypy and the import contracts
 	@$(VENV)/bin/ruff check .
@@ -89,6 +107,14 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	@echo "installing the light base and the development tools into $(VENV) (about a minute)"
 	@$(PIP_INSTALL) -e '.[dev]'
 	@touch $@ $(VENV)/.installed-light
+
+$(LIVE)/.installed: requirements/live-cpu.txt pyproject.toml
+	@echo "installing torch, vLLM and verl for CPUs into $(LIVE) (two minutes, 2.5 GB)"
+	@test -x $(LIVE)/bin/python || $(PYTHON) -m venv $(LIVE)
+	@$(LIVE)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	@$(LIVE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/live-cpu.txt
+	@$(LIVE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "no python3 found; install Python 3.11" >&2; exit 2; }

@@ -35,14 +35,14 @@ class LiveView:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._look()
+        self._look(final=True)
         if self._live:
             self._live.stop()
 
     def __call__(self, progress: Progress) -> None:
         self._look()
 
-    def _look(self) -> None:
+    def _look(self, *, final: bool = False) -> None:
         attempts = sorted(self._folder.glob("logs/attempt_*"), key=lambda path: path.stat().st_mtime)
         if not attempts:
             return
@@ -54,6 +54,8 @@ class LiveView:
         steps, _ = read_rows(attempts[-1])
         rewards = dict(self._rewards())
         for row in steps[len(self._rows) :]:
+            if row.step + 1 not in rewards and not final:
+                break  # its reward comes with verl's own metrics, a moment or an evaluation later
             self._add(row, *rewards.get(row.step + 1, ("", "")))
         if self._live:
             self._live.update(self._table())

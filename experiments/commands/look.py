@@ -45,6 +45,7 @@ def _entries(kind: str, registry: Registry) -> list[dict[str, str]]:
 
         return [{"name": metric.name, "summary": f"{metric.definition} ({metric.unit})"} for metric in METRICS.values()]
     if kind == "option":
+        from libra.backends.live.options import LiveOptions
         from libra.backends.sim.options import SimOptions
         from libra.core.events import PipelineSpec
 
@@ -54,6 +55,7 @@ def _entries(kind: str, registry: Registry) -> list[dict[str, str]]:
             *({"name": key, "summary": _default(value)} for key, value in defaults.items()),
             {"name": "cluster.network", "summary": "default: the cluster's own (see its TOML file)"},
             *_options("sim", SimOptions),
+            *_options("live", LiveOptions),
         ]
     if kind == "importer":
         from libra.workloads.importers import importers

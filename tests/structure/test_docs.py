@@ -24,7 +24,7 @@ AS_IS = (
     r"libra( [a-z]+)* --help",
     r"libra list( .+)?",
     r"libra (demo|run smoke|status|claims)( smoke)?",
-    r"libra run .* --dry-run",
+    r"libra (run|train) .* --dry-run",
     r"libra run (coins|smoke --set) .*",
     r"libra validate --gpu \S+",
     r"libra calibrate .* --dry-run",
@@ -39,6 +39,7 @@ MAKE = "make -C {root} VENV={venv} -o {venv}/.installed-light -o {venv}/.install
 CELL = """$(libra status smoke --json | python -c 'import json, sys; print(json.load(sys.stdin)[0]["id"])')"""
 REDUCED = {
     "make test": f"{MAKE} -n test",
+    "make live": f"{MAKE} -n live",
     "make lint": f"{MAKE} -n lint",
     "make reproduce": (
         f"{MAKE} reproduce STORE=$PWD/made FIGURES=$PWD/made-figures REPORT=$PWD/made-report TRACES=none "

@@ -13,7 +13,7 @@ LATE = {"pandas", "matplotlib", "seaborn", "duckdb", "scipy", "wandb"}
 """What only some verbs need: `libra --help` has to answer in half a second."""
 
 # Rooms that belong to the extras `live`, `gpu` and `fast`.
-EXTRAS = ("libra.backends.live", "libra.backends.sim.compiled", "libra.integrations")
+EXTRAS = ("libra.backends.live", "libra.backends.sim.compiled", "libra.integrations.verl")
 
 # Notes every module that anybody asks for, installed or not: `try: import torch` counts as well.
 PROBE = """

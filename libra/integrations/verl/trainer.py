@@ -20,6 +20,7 @@ from verl.workers.rollout.llm_server import LLMServerClient
 
 from libra.core.plan import Plan
 from libra.integrations.turns import StepDone
+from libra.integrations.verl.logprobs import logprob_gap
 from libra.integrations.verl.replicas import PlannedServers
 from libra.integrations.verl.router import LibraRouter
 
@@ -41,6 +42,7 @@ class LibraTrainer(PPOTrainerSeparateAsync):
         self.settings = ray.get(self.router.__ray_call__.remote(lambda actor: actor.settings))
         self.replay_buffer.poll_interval = self.settings.poll_s
         self._keys: tuple[str, ...] = ()
+        self._batch: KVBatchMeta | None = None
 
     def _setup(self) -> None:
         """As upstream (line 148 of 0.9.1), but with engines of the plan's sizes."""
@@ -59,12 +61,16 @@ class LibraTrainer(PPOTrainerSeparateAsync):
         batch = super().step(metrics, timing_raw)
         real = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
         self._keys = tuple(dict.fromkeys(key.rsplit("_", 1)[0] for key in real))
+        self._batch = batch
         return batch
 
     def on_step_end(self) -> None:
         if self.settings.pipeline.kind == "barrier":
             self._wait_for_rollout()
         super().on_step_end()
+        every = self.settings.logprob_check_every
+        if every and self.global_steps % every == 0:
+            self._pending_sync_metrics["libra/logprob_gap_max"] = logprob_gap(self, self._batch)
         timing = self.timing_raw
         done = StepDone(
             self.global_steps - 1,

@@ -1,0 +1,85 @@
+"""A live cell becomes a verl job: data decides what differs between a CPU and a GPU cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from libra.backends.live.checks import check_model
+from libra.backends.live.curve import read_curve
+from libra.backends.live.environment import environment_spec
+from libra.backends.live.job import Job, arguments
+from libra.backends.live.options import LiveOptions
+from libra.clusters import load_cluster
+from libra.clusters.live import load_live
+from libra.core.errors import ConfigError
+from libra.core.events import PipelineSpec
+
+
+def overrides(cluster: str, folder: Path, **options: object) -> dict[str, str]:
+    job = Job(
+        folder, folder / "model", load_cluster(cluster), load_live(cluster), LiveOptions(**options),
+        PipelineSpec("async", staleness=2), 1e-3, 256, 512, 0,
+    )  # fmt: skip
+    return dict(text.split("=", 1) for text in arguments(job))
+
+
+def test_the_algorithm_is_the_same_on_a_cpu_and_on_48_gpus(tmp_path: Path) -> None:
+    cpu, gpu = overrides("cpu2", tmp_path), overrides("a800x48", tmp_path)
+    actor = "actor_rollout_ref.actor"
+    for part in ("algorithm.", f"{actor}.optim.", f"{actor}.ppo_mini", "data.train_batch"):
+        chosen = {key: value for key, value in cpu.items() if key.startswith(part)}
+        assert chosen
+        assert chosen == {key: value for key, value in gpu.items() if key.startswith(part)}
+    assert (cpu["trainer.device"], gpu["trainer.device"]) == ("cpu", "cuda")
+    assert gpu["actor_rollout_ref.rollout.checkpoint_engine.backend"] == "nccl"
+    assert cpu["actor_rollout_ref.rollout.checkpoint_engine.backend"] == "gloo"
+
+
+def test_one_optimizer_step_a_batch_on_the_engines_own_log_probabilities(tmp_path: Path) -> None:
+    found = overrides("cpu2", tmp_path, prompts=4, samples=8)
+    assert found["data.train_batch_size"] == found["actor_rollout_ref.actor.ppo_mini_batch_size"] == "4"
+    assert found["actor_rollout_ref.rollout.n"] == "8"
+    assert found["actor_rollout_ref.actor.ppo_epochs"] == "1"
+    assert found["algorithm.rollout_correction.bypass_mode"] == "true"
+    assert found["actor_rollout_ref.rollout.calculate_log_probs"] == "true"
+
+
+def test_the_staleness_bound_reaches_the_sampler(tmp_path: Path) -> None:
+    found = overrides("cpu2", tmp_path)
+    assert found["trainer.v1.sampler.max_off_policy_threshold"] == "3"
+    assert found["trainer.v1.sampler.max_off_policy_strategy"] == "wait"
+    assert found["trainer.v1.separate_async.num_warmup_batches"] == "2"
+
+
+def test_a_cluster_without_a_live_section_can_only_be_simulated() -> None:
+    with pytest.raises(ConfigError, match=r"\[live\] section"):
+        load_live("h100x64")
+
+
+def test_a_workload_without_an_environment_can_only_be_simulated() -> None:
+    with pytest.raises(ConfigError, match="dapo-math"):
+        environment_spec("fixed-length")
+
+
+def test_a_model_folder_needs_weights_and_a_tokenizer(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no config"):
+        check_model(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="no tokenizer"):
+        check_model(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    check_model(tmp_path)
+
+
+def test_the_curve_joins_training_and_evaluation_by_step(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(
+        '{"step": 0, "data": {"val-core/dapo-math/reward/mean@1": 0.25}}\n'
+        '{"step": 1, "data": {"critic/score/mean": 0.5, "actor/grad_norm": 2.0, "other": 1}}\n'
+    )
+    assert read_curve(path) == [
+        {"step": 0, "held_out_reward": 0.25},
+        {"step": 1, "train_reward": 0.5, "grad_norm": 2.0},
+    ]
