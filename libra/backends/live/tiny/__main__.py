@@ -34,11 +34,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _make(given: argparse.Namespace) -> None:
     """Imports late: `--help` waits for no torch."""
+    from transformers.utils import logging
+
     from libra.backends.live.tiny.environments import opened
     from libra.backends.live.tiny.policy import load_policy, make_policy
     from libra.backends.live.tiny.rollout import roll_out, success
     from libra.backends.live.tiny.settings import settings_of
 
+    logging.disable_progress_bar()  # files of this size are written and read in no time
     settings = settings_of(given.workload)
     steps = settings.warmup_steps if given.steps is None else given.steps
     with opened(given.workload) as environment:
