@@ -19,7 +19,6 @@ SETTINGS = {
     "live.samples": SAMPLES,
     "live.warmup_steps": 60,
     "live.test_every": 0,
-    "live.save_every": 0,
     "live.logprob_check_every": 1,
 }
 

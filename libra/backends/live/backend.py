@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -58,8 +59,8 @@ class LiveRun:
         spec = environment_spec(cell.workload, self.plugins)
         assert spec.environment is not None, "environment_spec checks it"
         folder = self.cell_dir.path / "live"
-        folder.mkdir(exist_ok=True)
-        (folder / "episodes").mkdir(exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)  # of an attempt that was cut off: runs are not resumed yet
+        (folder / "episodes").mkdir(parents=True)
         with ExitStack() as stack:
             data = Path(self.options.data) if self.options.data else None
             context = EnvironmentContext(folder / "episodes", open_sandbox(), "", data, cell.seed)

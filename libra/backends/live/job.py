@@ -187,6 +187,7 @@ def _run(job: Job) -> dict[str, Any]:
         "trainer.val_before_train": options.test_every > 0,
         "trainer.test_freq": options.test_every or -1,
         "trainer.save_freq": options.save_every or -1,
+        "trainer.resume_mode": "disable",
         "trainer.max_actor_ckpt_to_keep": 1,
         "trainer.logger": ["file"],
         "trainer.project_name": "libra",

@@ -34,8 +34,8 @@ class LiveOptions(Options):
     """Steps between evaluations on held-out tasks; 0: never."""
     test_tasks: int = Field(128, gt=0)
     """Held-out tasks of an evaluation, one sample each at temperature 1."""
-    save_every: int = Field(20, ge=0)
-    """Steps between checkpoints; 0: never."""
+    save_every: int = Field(0, ge=0)
+    """Steps between verl's checkpoints in the cell's folder; 0: never. Libra does not resume from them yet."""
     logprob_check_every: int = Field(0, ge=0)
     """Steps between comparisons of the engines' log-probabilities with the trainer's; 0: never."""
     gpus: int = Field(0, ge=0)
