@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra `live`")
 
-from libra.backends.live.tiny.__main__ import main  # noqa: E402
-from libra.backends.live.tiny.settings import SETTINGS  # noqa: E402
-from libra.core.registry import Registry  # noqa: E402
+from libra.backends.live.tiny.__main__ import main
+from libra.backends.live.tiny.settings import SETTINGS
+from libra.core.registry import Registry
 
 LONG_WARMUP = 10_000
 """So long that a test would notice a warm-up that should have been refused."""
