@@ -29,7 +29,7 @@ def build(sources: Sources) -> Plot:
     """Panels by workload; missing without live cells."""
     cells = [cell for cell in sources.cells(STUDY) if (cell.path / "curve.json").exists()]
     if not cells:
-        return Plot("learning", TITLE, CAPTION, missing="No live run: `make live`, or `libra train WORKLOAD`.")
+        return Plot("learning", TITLE, CAPTION, missing="No live run: run `libra train WORKLOAD`.")
     rows = pd.DataFrame([row for cell in cells for row in _rows(cell)])
     workloads = [name for name in WORKLOAD_TITLES if name in set(rows["workload"])]
     workloads += sorted(set(rows["workload"]) - set(workloads))

@@ -7,8 +7,9 @@ import os
 
 import pytest
 
+os.environ.setdefault("VERL_PLATFORM", "cpu")  # before verl's import, which loads the plugin
+os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "libra.integrations.verl.plugin")
 pytest.importorskip("verl", reason="needs the live stack: `make live-test`")
-os.environ.setdefault("VERL_PLATFORM", "cpu")
 
 from libra.integrations.verl.router import LibraRouter
 from libra.integrations.verl.version import VERL, check_verl

@@ -158,8 +158,11 @@ def _engines(job: Job) -> dict[str, Any]:
 
 
 def _trainer(job: Job) -> dict[str, Any]:
+    """In float32 nothing may be cast: by default FSDP computes in bfloat16, whatever the weights are."""
     live, actor = job.live, "actor_rollout_ref.actor"
-    return {
+    exact = "{param_dtype: fp32, reduce_dtype: fp32, buffer_dtype: fp32}"
+    precision = {f"+{actor}.fsdp_config.mixed_precision": exact} if live.dtype == "float32" else {}
+    return precision | {
         "actor_rollout_ref.hybrid_engine": False,
         "actor_rollout_ref.model.path": job.model,
         "+actor_rollout_ref.model.override_config.attn_implementation": live.attention,

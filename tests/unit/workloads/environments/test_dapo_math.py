@@ -35,7 +35,7 @@ class Subprocess:
         except TimeoutError:
             process.kill()
             await process.wait()
-            return SandboxResult(None, "", time.monotonic() - start_s, is_timeout=True)
+            return SandboxResult(None, "", time.monotonic() - start_s, limit_hit="wall_s")
         text = output.decode(errors="replace")[: limits.output_bytes]
         return SandboxResult(process.returncode, text, time.monotonic() - start_s)
 

@@ -38,7 +38,7 @@ class Ended:
         (SandboxResult(1, TRACEBACK, 0.1), "NameError: name 'x' is not defined", "error"),
         (SandboxResult(1, "all is well", 0.1), "all is well", "error"),
         (SandboxResult(None, "", 0.1), "error", "error"),
-        (SandboxResult(None, "half", 5.0, is_timeout=True), "timeout after 5 s", "timeout"),
+        (SandboxResult(None, "half", 5.0, limit_hit="wall_s"), "timeout after 5 s", "timeout"),
         (SandboxResult(0, "9" * 5_000, 0.1), "9" * MAX_OUTPUT_CHARS + "...", "ok"),
     ],
 )
