@@ -79,7 +79,7 @@ test: lint sandbox ## linters, types, import contracts and every test
 	@$(MAKE) --no-print-directory live-test
 
 live-test: $(LIVE)/.installed
-	@$(LIVE)/bin/python -m pytest tests/live tests/unit/workloads/environments tests/unit/workloads/tools tests/unit/workloads/rewards
+	@$(LIVE)/bin/python -m pytest -m 'not by_hand' tests/live tests/unit/workloads/environments tests/unit/workloads/tools tests/unit/workloads/rewards
 
 # bubblewrap makes the faster of the two sandboxes; without it the other one is tested.
 sandbox:

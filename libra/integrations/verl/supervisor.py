@@ -13,9 +13,13 @@ from contextlib import suppress
 from typing import Any
 
 import ray
+from ray.exceptions import GetTimeoutError, RayActorError
 from ray.util.placement_group import remove_placement_group
 
 LOOK_S = 1.0
+TRIES, PAUSE_S = 5, 5.0
+ANSWER_S = 30.0
+"""An actor's event loop answers within a second also while its engine works."""
 logger = logging.getLogger(__name__)
 
 
@@ -34,13 +38,30 @@ class Supervisor(threading.Thread):
     def run(self) -> None:
         while not self._over.wait(LOOK_S):
             for instance in ray.get(self._trainer.router.take_lost.remote()):
-                try:
-                    self._restart(instance)
-                except Exception:
-                    logger.exception("instance %d could not be restarted; it stays down", instance)
+                self._try_restart(instance)
+
+    def _try_restart(self, instance: int) -> None:
+        """Ray gives a dead engine's devices back a moment after its actors' end, so the first try may find none."""
+        for _ in range(TRIES):
+            try:
+                return self._restart(instance)
+            except Exception:
+                logger.exception("instance %d could not be restarted", instance)
+            if self._over.wait(PAUSE_S):
+                return
+        logger.error("instance %d stays down", instance)
 
     def stop(self) -> None:
         self._over.set()
+
+    def drop_dead(self) -> int:
+        """Take engines that no longer answer out of the weight refresh, and tell the router; how many are left."""
+        manager = self._trainer.standalone_checkpoint_manager
+        for replica in list(manager.replicas):
+            if not _lives(replica):
+                manager.remove_replicas([replica])
+                ray.get(self._trainer.router.server_lost.remote(replica.server_address))
+        return len(manager.replicas)
 
     def _restart(self, instance: int) -> None:
         trainer, dead = self._trainer, self._replicas[instance]
@@ -58,6 +79,16 @@ class Supervisor(threading.Thread):
         manager = self._trainer.standalone_checkpoint_manager
         manager.add_replicas([fresh])
         await manager.update_weights(self._trainer.weights_version)
+
+
+def _lives(replica: Any) -> bool:
+    """Whether the replica's actor answers and its engine core runs."""
+    try:
+        return not ray.get(
+            replica.server_handle.__ray_call__.remote(lambda server: server.engine.errored), timeout=ANSWER_S
+        )
+    except (RayActorError, GetTimeoutError):
+        return False
 
 
 def _end(replica: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import ray
 from omegaconf import DictConfig, open_dict
+from ray.exceptions import RayActorError, RayTaskError
 from transfer_queue import KVBatchMeta
 from verl.checkpoint_engine import CheckpointEngineManager
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
@@ -20,6 +21,7 @@ from verl.workers.rollout.llm_server import LLMServerClient
 
 from libra.core.plan import Plan
 from libra.integrations.turns import StepDone
+from libra.integrations.verl.agent_loop import is_lost
 from libra.integrations.verl.logprobs import logprob_gap
 from libra.integrations.verl.replicas import PlannedServers
 from libra.integrations.verl.router import LibraRouter
@@ -89,7 +91,7 @@ class LibraTrainer(PPOTrainerSeparateAsync):
     def on_step_end(self) -> None:
         if self.settings.pipeline.kind == "barrier":
             self._wait_for_rollout()
-        super().on_step_end()
+        self._refresh_engines()
         every = self.settings.logprob_check_every
         if every and self.global_steps % every == 0:
             self._pending_sync_metrics["libra/logprob_gap_max"] = logprob_gap(self, self._batch)
@@ -103,6 +105,17 @@ class LibraTrainer(PPOTrainerSeparateAsync):
             timing.get("gen", 0.0),
         )
         ray.get(self.router.step_done.remote(done))
+
+    def _refresh_engines(self) -> None:
+        """New weights for all engines that live; one that dies in the middle of it is left to the supervisor."""
+        while self.supervisor.drop_dead():
+            try:
+                super().on_step_end()
+                return
+            except (RayActorError, RayTaskError) as error:
+                if not is_lost(error):
+                    raise
+        self._pending_sync_metrics: dict[str, Any] = {}
 
     def _wait_for_rollout(self) -> None:
         """The barrier: new weights meet no trajectory under way."""
