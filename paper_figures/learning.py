@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
+from matplotlib.ticker import MaxNLocator
 
 from analysis.names import WORKLOAD_TITLES
 from analysis.style import WIDTH_IN, Plot
@@ -20,9 +21,10 @@ CAPTION = (
     "Mean reward by training step of `libra train`: dots are held-out tasks (one sample each at temperature 1), thin "
     "lines the trained batches. GRPO inside verl with real vLLM engines and real tools; a tiny policy on CPU cores "
     "unless the cluster says otherwise. Controls: **rate 0** trains without learning, **shuffled** gives each "
-    "trajectory the reward of another. The table compares the first and the last quarter of the held-out evaluations."
+    "trajectory a reward drawn among the last 256. The table compares the first and the last quarter of the "
+    "held-out evaluations."
 )
-COLOURS = {"learns": "#3d6a9e", "rate 0": "#8a8f94", "shuffled": "#c4452d"}
+COLOURS = {"true rewards": "#3d6a9e", "rate 0": "#8a8f94", "shuffled": "#c4452d"}
 
 
 def build(sources: Sources) -> Plot:
@@ -39,7 +41,7 @@ def build(sources: Sources) -> Plot:
 def _kind(cell: StoredCell) -> str:
     if cell.cell.override("live.learning_rate") == 0:
         return "rate 0"
-    return "shuffled" if cell.cell.override("live.rewards") == "shuffled" else "learns"
+    return "shuffled" if cell.cell.override("live.rewards") == "shuffled" else "true rewards"
 
 
 def _rows(cell: StoredCell) -> Iterable[dict[str, object]]:
@@ -59,6 +61,7 @@ def _figure(rows: pd.DataFrame, workloads: Sequence[str]) -> plt.Figure:
                          errorbar=None)  # fmt: skip
         axes.set(title=WORKLOAD_TITLES.get(workload, workload), xlabel="training step", ylabel="")
         axes.set_ylim(0, 1)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0][0].set_ylabel("mean reward")
     used = [kind for kind in COLOURS if kind in set(rows["kind"])]
     handles = [plt.Line2D([], [], color=COLOURS[kind], marker="o", label=kind) for kind in used]

@@ -27,6 +27,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     `environment` with `environment_options` names a function `module:function` that opens the tasks of our own agent
     loop. `poll_s` is how often the trainer looks for finished groups; `logprob_check_every` counts steps between
     comparisons of the engines' and the trainer's log-probabilities (0: never).
+    `shuffle_rewards` is a control that must not learn: each trained trajectory of our loop gets one of the last 256.
     """
 
     policy: str

@@ -206,7 +206,7 @@ def _run(job: Job) -> dict[str, Any]:
     }
     if cpu:
         found |= {
-            "+ray_kwargs.ray_init.num_gpus": options.gpus or job.cluster.num_gpus,
+            "+ray_kwargs.ray_init.num_gpus": job.cluster.num_gpus,
             "ray_kwargs.ray_init.num_cpus": 256,  # verl asks ten cores beside each device
             "+ray_kwargs.ray_init.include_dashboard": False,
             "+ray_kwargs.ray_init.object_store_memory": 256 << 20,

@@ -25,7 +25,7 @@ class LiveOptions(Options):
     learning_rate: float = Field(-1.0)
     """Of AdamW; negative: the workload's own for the tiny policy, 1e-6 for others; 0 is a control."""
     rewards: Literal["true", "shuffled"] = "true"
-    """`shuffled` gives each trajectory the reward of another of its batch: a control that must not learn."""
+    """`shuffled` gives each trajectory a reward drawn among the last 256: a control that must not learn."""
     warmup_steps: int = Field(0, ge=0)
     """Steps of the tiny policy's supervised warm-up; 0: the workload's own."""
     max_response_tok: int = Field(0, ge=0)
@@ -38,5 +38,3 @@ class LiveOptions(Options):
     """Steps between verl's checkpoints in the cell's folder; 0: never. Libra does not resume from them yet."""
     logprob_check_every: int = Field(0, ge=0)
     """Steps between comparisons of the engines' log-probabilities with the trainer's; 0: never."""
-    gpus: int = Field(0, ge=0)
-    """Devices that Ray is told of; 0: the cluster's."""

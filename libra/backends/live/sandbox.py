@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from libra.backends.live.sandbox_mounts import WAYS, Mounts, python_folder
+from libra.backends.live.sandbox_mounts import WAYS, WORK, Mounts, python_folder
 from libra.backends.live.sandbox_watch import children, limit_hit
 from libra.core.errors import ConfigError, unknown_name
 from libra.workloads.tools.sandbox import LimitName, Limits, SandboxResult
@@ -166,7 +166,7 @@ def _environment() -> dict[str, str]:
     path = ([f"{python}/bin"] if python else []) + ["/usr/bin", "/bin", "/usr/sbin", "/sbin"]
     return {
         "PATH": ":".join(path),
-        "HOME": "/work",
+        "HOME": WORK,
         "TMPDIR": "/tmp",
         "LANG": "C.UTF-8",
         "PYTHONDONTWRITEBYTECODE": "1",

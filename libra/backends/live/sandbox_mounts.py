@@ -1,7 +1,7 @@
 """Two ways to give a program a file system of its own: bubblewrap, or `mount` in a shell where that is missing.
 
 Both show the same: system folders and Python read-only, a small private `/tmp`, `/proc` of the own PID namespace, a few
-devices, and the call's folder as `/work`. Nothing else of the host exists in there, so nothing else can leak.
+devices, and the call's folder as `/box`. Nothing else of the host exists in there, so nothing else can leak.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-WORK = "/work"
+WORK = "/box"
 """Where a call's folder is seen, whatever its name outside: outputs must not depend on the host's paths."""
 TMP_BYTES = 16 << 20
 ROOT_BYTES = 1 << 20

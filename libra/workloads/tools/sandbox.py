@@ -52,7 +52,7 @@ class SandboxResult(msgspec.Struct, frozen=True):
 class Sandbox(Protocol):
     """Runs a program with no network, with `folder` as its only lasting writable place and its working directory.
 
-    Nothing of a call is alive when `run` returns or is cancelled. Inside, paths are relative, or below `/work`.
+    Nothing of a call is alive when `run` returns or is cancelled. Inside, paths are relative, or below `/box`.
     """
 
     async def run(self, argv: Sequence[str], folder: Path, limits: Limits, stdin: bytes = b"") -> SandboxResult: ...

@@ -100,7 +100,7 @@ def test_a_program_that_reads_no_input_is_not_waited_for(run: Run) -> None:
 
 def test_the_folder_is_read_and_written_and_its_host_name_unseen(run: Run, folder: Path) -> None:
     result = run("pwd; cat mine.txt; echo new >made.txt; echo changed >mine.txt")
-    assert result.output == "/work\nmine"
+    assert result.output == "/box\nmine"
     assert (folder / "made.txt").read_text() == "new\n"
     assert (folder / "mine.txt").read_text() == "changed\n"
 
@@ -179,7 +179,7 @@ def test_no_unix_socket_of_the_host(run: Run) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["cat {secret}", "ln -s {secret} link; cat link", "cat ../secret.txt", "cat /work/../../../../../..{secret}",
+    ["cat {secret}", "ln -s {secret} link; cat link", "cat ../secret.txt", "cat /box/../../../../../..{secret}",
      "cat /proc/1/root{secret}", "cat /proc/1/cwd/../secret.txt", "ln {secret} hard; cat hard"],
 )  # fmt: skip
 def test_no_file_outside_is_read(run: Run, tmp_path: Path, line: str) -> None:

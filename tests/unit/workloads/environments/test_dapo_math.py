@@ -12,10 +12,11 @@ import pytest
 
 from libra.core.errors import ConfigError
 from libra.workloads.dapo_math import WORKLOAD
-from libra.workloads.environments.base import Demonstration, EnvironmentContext, Observation, Task
+from libra.workloads.environments.base import EnvironmentContext, Task
 from libra.workloads.environments.dapo_math import MAX_TURNS, NUM_TASKS, DapoMath
 from libra.workloads.environments.data_folder import FileEntry, Manifest, write_manifest
 from libra.workloads.tools.sandbox import Limits, SandboxResult
+from tests.unit.workloads.environments.episodes import play, turns
 
 SECRET = "918273645"
 TASK = Task("t", "What is it?", {"answer": SECRET, "is_plain": True})
@@ -53,24 +54,6 @@ def environment(work: Path) -> Iterator[DapoMath]:
     environment = DapoMath(EnvironmentContext(work, Subprocess()))
     yield environment
     environment.close()
-
-
-def play(environment: DapoMath, task: Task, *completions: str) -> tuple[list[Observation | None], float]:
-    """Observations and reward."""
-
-    async def main() -> tuple[list[Observation | None], float]:
-        episode = environment.start(task)
-        seen = [await episode.step(completion) for completion in completions]
-        reward = await episode.reward()
-        await episode.close()
-        await episode.close()
-        return seen, reward
-
-    return asyncio.run(main())
-
-
-def turns(demonstration: Demonstration) -> list[str]:
-    return [segment.text for segment in demonstration.segments if segment.by_policy]
 
 
 def test_demonstrations_are_what_real_episodes_return(environment: DapoMath, work: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -11,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from libra.core.errors import ConfigError
-from libra.workloads.environments.base import Demonstration, EnvironmentContext, Observation, Task
+from libra.workloads.environments.base import EnvironmentContext, Task
 from libra.workloads.environments.data_folder import FileEntry, Manifest, write_manifest
 from libra.workloads.environments.search_r1 import INSTRUCTIONS, MAX_TURNS, SearchR1, serving
 from libra.workloads.search_r1 import WORKLOAD
+from tests.unit.workloads.environments.episodes import play, turns
 
 TASK = Task("t", "What is the firm of Kitu?", {"answers": ["Bano", "Zela"]})
 
@@ -29,24 +29,6 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentCon
 def offline(tmp_path: Path, **given: object) -> SearchR1:
     """An environment whose server is not there."""
     return SearchR1(EnvironmentContext(tmp_path, search_url="http://127.0.0.1:9", **given))  # type: ignore[arg-type]
-
-
-def play(environment: SearchR1, task: Task, *completions: str) -> tuple[list[Observation | None], float]:
-    """Observations and reward."""
-
-    async def main() -> tuple[list[Observation | None], float]:
-        episode = environment.start(task)
-        seen = [await episode.step(completion) for completion in completions]
-        reward = await episode.reward()
-        await episode.close()
-        await episode.close()
-        return seen, reward
-
-    return asyncio.run(main())
-
-
-def turns(demonstration: Demonstration) -> list[str]:
-    return [segment.text for segment in demonstration.segments if segment.by_policy]
 
 
 def test_demonstrations_are_what_real_episodes_return(context: EnvironmentContext) -> None:
