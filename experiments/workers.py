@@ -116,10 +116,13 @@ def _end(slot: _Slot, future: Future[Status], store: Store, board: Board) -> Non
     board.end(job, "done" if status.state == "done" else "failed", status.reason)
 
 
-def _mark(job: Job, state: State, reason: str, store: Store) -> None:
-    """Say how a cell ended that a dead worker left `running`; a cell that somebody else has taken by now is theirs."""
+def _mark(job: Job, state: State, reason: str, store: Store, keep: Sequence[State] = ("done",)) -> None:
+    """Say how a cell ended that a dead worker left `running`; a cell that somebody else has taken by now is theirs.
+
+    A cell whose state is one of `keep` had ended before its worker did.
+    """
     with suppress(InUseError), store.claim(job.cell, job.code) as cell_dir:
-        if cell_dir.status.state != "done":
+        if cell_dir.status.state not in keep:
             cell_dir.set(state, reason)
 
 
@@ -141,7 +144,7 @@ def _stop(running: dict[Future[Status], _Slot], others: set[BaseProcess], store:
             continue
         slot.close()
         with suppress(StoreError):  # on a full disk the cell stays as it is, and reads as cancelled
-            _mark(job, "cancelled", "interrupted", store)
+            _mark(job, "cancelled", "interrupted", store, keep=("done", "failed", "timeout"))
         board.end(job, "cancelled", "interrupted")
 
 

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from experiments.launch import Launcher, Progress, launch, plan
+from experiments import workers
+from experiments.launch import Board, Launcher, Progress, launch, plan
 from experiments.resolve import Resolver
 from libra.core.errors import ConfigError, StoreError
 from libra.core.registry import Registry
 from libra.results.cell import Cell
-from libra.results.store import Store
+from libra.results.store import Status, Store
 
 MakeCell = Callable[..., Cell]
 BOTH = pytest.mark.parametrize("launcher", ["inline", "processes"])
@@ -198,6 +202,18 @@ def test_an_interrupted_launch_goes_on_where_it_stopped(
     with store.claim(stopped.cell, stopped.code) as again:
         again.start()
         assert again.status.attempts == 2
+
+
+def test_a_cell_that_failed_just_before_the_launch_was_stopped_stays_failed(
+    store: Store, registry: Registry, make_cell: MakeCell
+) -> None:
+    """Its worker had written the end and was stopped before it could say so."""
+    launch([make_cell(0, crash_at=1)], store, registry)
+    (job,), slot = plan([make_cell(0, crash_at=1)], store, registry), workers._Slot()
+    slot.job, lost = job, Future[Status]()
+    lost.set_exception(BrokenProcessPool())
+    workers._stop({lost: slot}, set(multiprocessing.active_children()), store, Board(1, None))
+    assert states(store) == ["failed"]
 
 
 def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
