@@ -170,7 +170,7 @@ def _trainer(job: Job) -> dict[str, Any]:
         f"{actor}.fsdp_config.dtype": live.dtype,
         f"{actor}.use_torch_compile": live.platform != "cpu",
         f"{actor}.use_dynamic_bsz": True,
-        f"{actor}.ppo_max_token_len_per_gpu": live.micro_batch_tok,
+        f"{actor}.ppo_max_token_len_per_gpu": max(live.micro_batch_tok, job.max_context_tok),
         "trainer.v1.trainer_mode": "libra",
         "trainer.v1.separate_async.parameter_sync_step": 1,
         "trainer.v1.separate_async.num_warmup_batches": max(1, job.pipeline.staleness),

@@ -18,8 +18,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from weakref import WeakKeyDictionary
 
+from libra.backends.live.own_loop import on_own_loop
 from libra.backends.live.sandbox_mounts import WAYS, WORK, Mounts, python_folder
 from libra.backends.live.sandbox_watch import children, limit_hit
 from libra.core.errors import ConfigError, unknown_name
@@ -67,7 +67,7 @@ class LinuxSandbox:
         self.way = way
         self._mounts = mounts
         self._is_root = os.geteuid() == 0
-        self._slots_of: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._slots = asyncio.Semaphore(MAX_RUNNING)
 
     def probe(self) -> str | None:
         """Why this way does not work here; None when it does."""
@@ -82,7 +82,12 @@ class LinuxSandbox:
 
     async def run(self, argv: Sequence[str], folder: Path, limits: Limits, stdin: bytes = b"") -> SandboxResult:
         called_s = time.monotonic()
-        async with self._slots():
+        return await on_own_loop(lambda: self._when_free(argv, folder, limits, stdin, called_s))
+
+    async def _when_free(
+        self, argv: Sequence[str], folder: Path, limits: Limits, stdin: bytes, called_s: float
+    ) -> SandboxResult:
+        async with self._slots:
             return await self._run(argv, folder, limits, stdin, called_s)
 
     async def _run(
@@ -115,10 +120,6 @@ class LinuxSandbox:
             limit_hit=hit,
             is_truncated=is_truncated,
         )
-
-    def _slots(self) -> asyncio.Semaphore:
-        """Of the running event loop: a semaphore cannot serve two."""
-        return self._slots_of.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_RUNNING))
 
     def _owner(self, folder: Path) -> int | None:
         """The user that the folder belongs to, given to it on first use; None when we are not root."""

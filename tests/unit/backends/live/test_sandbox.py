@@ -392,3 +392,16 @@ def test_a_machine_without_any_way_is_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_an_unknown_way_is_refused() -> None:
     with pytest.raises(ConfigError, match="did you mean 'bubblewrap'"):
         open_sandbox("bubblewarp")
+
+
+class ForkingLoop(asyncio.SelectorEventLoop):
+    """Stands for uvloop, whose way of starting a process may wait for ever in a process with many threads."""
+
+    async def subprocess_exec(self, *args: object, **kwargs: object) -> tuple[asyncio.SubprocessTransport, object]:
+        raise AssertionError("a process was started on the caller's loop")
+
+
+def test_no_process_is_started_on_the_callers_loop(sandbox: LinuxSandbox, folder: Path) -> None:
+    with asyncio.Runner(loop_factory=ForkingLoop) as runner:
+        result = runner.run(sandbox.run(["echo", "done"], folder, Limits()))
+    assert (result.output, result.status) == ("done\n", "ok")
