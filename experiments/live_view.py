@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,8 @@ from rich.live import Live
 from rich.table import Table
 
 from experiments.launch import Progress
+from libra.backends.live.curve import entries
+from libra.backends.live.records import last_records
 from libra.results.schemas import StepRow
 from libra.runtime.attempt import read_rows
 
@@ -51,7 +52,7 @@ class LiveView:
         for line in lines[self._told :]:
             self._print(line)
         self._told = len(lines)
-        steps, _ = read_rows(attempts[-1])
+        steps, _ = read_rows(last_records(attempts[-1]))
         rewards = dict(self._rewards())
         for row in steps[len(self._rows) :]:
             if row.step + 1 not in rewards and not final:
@@ -62,12 +63,7 @@ class LiveView:
 
     def _rewards(self) -> Iterator[tuple[int, tuple[str, str]]]:
         """By verl's step: mean training reward, held-out reward. verl logs a step after we have its row."""
-        path = self._folder / "live" / "metrics.jsonl"
-        for line in path.read_text().splitlines() if path.exists() else []:
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue
+        for entry in entries(self._folder / "live"):
             train = entry["data"].get("critic/score/mean")
             held = [value for name, value in entry["data"].items() if name.endswith("reward/mean@1")]
             yield int(entry["step"]), (f"{train:.3f}" if train is not None else "", f"{held[0]:.3f}" if held else "")

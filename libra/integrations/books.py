@@ -26,6 +26,10 @@ class Books:
     def planned(self, plan: Plan) -> None:
         self._sizes = {each.id: each.tp for each in plan.instances}
 
+    def resume(self, now_s: float) -> None:
+        """A step begins here, and nothing runs."""
+        self._step_began_s = self._idle_since_s = now_s
+
     def begin(self, instance: int, now_s: float) -> None:
         """A turn starts; so the rollout is not idle."""
         if self._idle_since_s is not None:

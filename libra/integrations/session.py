@@ -6,7 +6,7 @@ ends and steps, and asks where the next turn runs. The policy behind it is the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -35,6 +35,17 @@ from libra.runtime.controller import Controller
 UNKNOWN_TOOL = ToolReturn("unknown", 0, "unknown")
 
 
+class SavedSession(msgspec.Struct, frozen=True):
+    """A session's books at a checkpoint; `elapsed_s` counts from the run's start."""
+
+    elapsed_s: float
+    plan: Plan
+    groups: dict[str, int]
+    num_started: int
+    live: dict[str, Live]
+    ended: dict[str, Live]
+
+
 class Session:
     """`run` is the first event, its `t_s` ignored; `clock` counts seconds. `start` comes first, then `attach`."""
 
@@ -60,6 +71,28 @@ class Session:
         if self.plan is None:
             raise PolicyError("the policy answered the run's start with no plan")
         return self.plan
+
+    def state(self) -> SavedSession:
+        """What `restore` needs, beside the policy's own past."""
+        assert self.plan is not None, "start() comes first"
+        return SavedSession(self.now_s(), self.plan, dict(self._groups), self._num_started, dict(self.live),
+                            dict(self.ended_keys))  # fmt: skip
+
+    def restore(self, saved: SavedSession, finished: Collection[str]) -> None:
+        """Go on from a saved state, in place of `start`; its policy has lived through the saved run's events.
+
+        `finished` names the trajectories that the framework still holds. The others are given up: they start again
+        under the same key as new trajectories, and their rows say that they were never trained.
+        """
+        self._began_s = self._clock() - saved.elapsed_s
+        self.plan, self._groups, self._num_started = saved.plan, dict(saved.groups), saved.num_started
+        self._books.planned(saved.plan)
+        self._books.resume(saved.elapsed_s)
+        self.live, self.ended_keys = dict(saved.live), dict(saved.ended)
+        for key in tuple(self.live):
+            self.ended(Ended(key, "aborted"))
+        for key in [key for key in self.ended_keys if key not in finished]:
+            self.controller.recorder.trajectory(self.ended_keys.pop(key).row(-1, -1))
 
     def attach(self, instances: Sequence[int]) -> None:
         """These instances of the plan are up; the others of it are down."""

@@ -1,21 +1,23 @@
 """What a live run leaves behind while it goes: its event log, the time of each decision, and rows as they are closed.
 
-The run's own process may die at any moment, and another one holds the cell; `assemble` makes the cell's results of a
-complete attempt.
+The run's own process may die at any moment, and another one holds the cell. `carry_over` begins a resumed run's files
+with what the earlier one had written by its checkpoint; `assemble` makes the cell's results of a complete attempt.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from libra.core.commands import Command
-from libra.core.errors import StoreError
+from libra.core.errors import PolicyError, StoreError
 from libra.core.events import Event, PipelineSpec
+from libra.core.policy import Policy
 from libra.results.atomic import store_errors
 from libra.results.schemas import StepRow, TrajectoryRow
 from libra.results.store import CellDir, Metrics
@@ -35,10 +37,19 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     trajectory: TrajectoryRow | None = None
 
 
+class Position(msgspec.Struct, frozen=True):
+    """How much a recorder has written: decisions (an event with its answer) and lines of `rows.jsonl`."""
+
+    num_decisions: int
+    num_rows: int
+
+
 class AttemptRecorder:
     """The recorder of `runtime.controller` for live runs. Everything reaches the files at each step's end."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._num_decisions = self._num_rows = 0
         self._log = LogWriter(folder / LOG_NAME)
         self._encode = msgspec.json.Encoder().encode
         self._times: list[float] = []
@@ -49,13 +60,19 @@ class AttemptRecorder:
     def decision(self, event: Event, commands: Sequence[Command], decide_s: float) -> None:
         self._log.write(event, commands)
         self._times.append(decide_s)
+        self._num_decisions += 1
 
     def trajectory(self, row: TrajectoryRow) -> None:
-        self._rows_file.write(self._encode(Row(trajectory=row)) + b"\n")
+        self._write(Row(trajectory=row))
 
     def step(self, row: StepRow) -> None:
-        self._rows_file.write(self._encode(Row(step=row)) + b"\n")
+        self._write(Row(step=row))
         self.flush()
+
+    def position(self) -> Position:
+        """Everything up to here is in the files."""
+        self.flush()
+        return Position(self._num_decisions, self._num_rows)
 
     def flush(self) -> None:
         self._log.flush()
@@ -73,24 +90,56 @@ class AttemptRecorder:
         self._times_file.close()
         self._rows_file.close()
 
+    def _write(self, row: Row) -> None:
+        self._rows_file.write(self._encode(row) + b"\n")
+        self._num_rows += 1
+
 
 def read_rows(folder: Path) -> tuple[list[StepRow], list[TrajectoryRow]]:
     """Rows so far, by kind. A last line that was cut off is left out."""
     steps, trajectories = [], []
-    path = folder / ROWS_NAME
-    if not path.exists():
-        return [], []
-    decode = msgspec.json.Decoder(Row).decode
-    for line in path.read_bytes().split(b"\n")[:-1]:
-        try:
-            row = decode(line)
-        except msgspec.MsgspecError as error:
-            raise StoreError(f"unreadable row: {error}", where=str(path)) from error
+    for row in _rows(folder / ROWS_NAME):
         if row.step is not None:
             steps.append(row.step)
         elif row.trajectory is not None:
             trajectories.append(row.trajectory)
     return steps, trajectories
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    if not path.exists():
+        return
+    decode = msgspec.json.Decoder(Row).decode
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        try:
+            yield decode(line)
+        except msgspec.MsgspecError as error:
+            raise StoreError(f"unreadable row: {error}", where=str(path)) from error
+
+
+def carry_over(old: Path, until: Position, recorder: AttemptRecorder, policy: Policy) -> None:
+    """Begin a resumed run: what `old` holds up to a position is written again, and a fresh policy lives through it.
+
+    Raises `PolicyError` where the policy answers otherwise than it did, `StoreError` where `old` holds less.
+    """
+    times = np.fromfile(old / TIMES_NAME, "<f8")
+    found = 0
+    for event, commands in islice(decisions(old / LOG_NAME), until.num_decisions):
+        if tuple(policy.decide(event)) != commands:
+            raise PolicyError(f"event {found} of the run to resume is answered otherwise now; start it anew")
+        recorder.decision(event, commands, float(times[found]))
+        found += 1
+    rows = list(islice(_rows(old / ROWS_NAME), until.num_rows))
+    if (found, len(rows)) != (until.num_decisions, until.num_rows):
+        raise StoreError(
+            f"{found} decisions and {len(rows)} rows are left of {until.num_decisions} and {until.num_rows}",
+            where=str(old), mend="start the run anew: delete the cell's folder live/checkpoints",
+        )  # fmt: skip
+    for row in rows:
+        if row.step is not None:
+            recorder.step(row.step)
+        elif row.trajectory is not None:
+            recorder.trajectory(row.trajectory)
 
 
 def assemble(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from libra.backends.live.checks import check_installed, check_memory, check_model, vllm_name
-from libra.backends.live.curve import write_curve
+from libra.backends.live.curve import METRICS, keep_metrics, write_curve
 from libra.backends.live.environment import EnvironmentOptions, environment_spec
 from libra.backends.live.job import (
     MAX_PROMPT_TOK,
@@ -21,12 +23,14 @@ from libra.backends.live.job import (
     write_tasks,
 )
 from libra.backends.live.options import LiveOptions
-from libra.backends.live.process import run_job
+from libra.backends.live.process import JobFailed, run_job
 from libra.backends.live.profile import write_profile
+from libra.backends.live.records import new_records
 from libra.backends.live.sandbox import open_sandbox
 from libra.clusters.live import load_live
 from libra.core.events import PipelineSpec
 from libra.core.hardware import Cluster
+from libra.integrations.saved import checkpoints, step_of
 from libra.integrations.verl.version import VERL
 from libra.results.store import CellDir
 from libra.runtime.attempt import assemble, read_rows
@@ -59,7 +63,7 @@ class LiveRun:
         spec = environment_spec(cell.workload, self.plugins)
         assert spec.environment is not None, "environment_spec checks it"
         folder = self.cell_dir.path / "live"
-        shutil.rmtree(folder, ignore_errors=True)  # of an attempt that was cut off: runs are not resumed yet
+        shutil.rmtree(folder / "episodes", ignore_errors=True)
         (folder / "episodes").mkdir(parents=True)
         with ExitStack() as stack:
             data = Path(self.options.data) if self.options.data else None
@@ -77,13 +81,33 @@ class LiveRun:
                 cell.workload, cell.seed, self.options.data, context.search_url,
                 tuple(str(each.resolve()) for each in self.plugins),
             )  # fmt: skip
-            write_settings(job, cell, found, profile, self.cell_dir.attempt_dir, self.plugins)
-            self.say(f"verl {VERL}, {vllm_name()}: starting trainer and engines (a minute on two cores)")
-            env = {**_environment(live.platform, folder), **live.env}
+            records = self._until_done(job, lambda job, records: write_settings(
+                job, cell, found, profile, records, self.plugins))  # fmt: skip
+        write_curve(folder, self.cell_dir)
+        assemble(records, self.cell_dir, self.cluster.num_gpus, self.pipeline)
+
+    def _until_done(self, job: Job, write: Callable[[Job, Path], None]) -> Path:
+        """Run the job, from its last checkpoint if there is one, and again when it dies; the folder of its records."""
+        for start in count():
+            saved = checkpoints(job.folder / "checkpoints")
+            job = replace(job, resume=saved[-1] if saved else None)
+            records = new_records(self.cell_dir.attempt_dir, start)
+            keep_metrics(job.folder, step_of(job.resume) if job.resume else -1)
+            write(job, records)
+            self.say(f"verl {VERL}, {vllm_name()}: starting trainer and engines (a minute on two cores)"
+                     + (f", from step {step_of(job.resume)}" if job.resume else ""))  # fmt: skip
+            env = {**_environment(job.live.platform, job.folder), **job.live.env}
             overrides = [*arguments(job), _runtime_env(env)]
-            run_job(overrides, folder, self.cell_dir.attempt_dir / "verl.log", env, self._watch)
-        write_curve(folder / "metrics.jsonl", self.cell_dir)
-        assemble(self.cell_dir.attempt_dir, self.cell_dir, self.cluster.num_gpus, self.pipeline)
+            watch = partial(self._watch, records)
+            try:
+                run_job(overrides, job.folder, self.cell_dir.attempt_dir / "verl.log", env, watch)
+                return records
+            except JobFailed as error:
+                is_newer = checkpoints(job.folder / "checkpoints")[-1:] != saved[-1:]
+                if start == self.options.restarts or not is_newer:
+                    raise
+                self.say(f"{error}; starting it again ({start + 1} of {self.options.restarts})")
+        raise AssertionError("count() does not end")
 
     def _model(self, environment: Environment) -> tuple[Path, float]:
         """Folder of the policy, and the learning rate for it."""
@@ -112,8 +136,8 @@ class LiveRun:
             response_tok, self.cell_dir.cell.seed,
         )  # fmt: skip
 
-    def _watch(self) -> None:
-        steps, _ = read_rows(self.cell_dir.attempt_dir)
+    def _watch(self, records: Path) -> None:
+        steps, _ = read_rows(records)
         self.on_step(len(steps), self.options.num_steps)
 
 
@@ -128,7 +152,7 @@ def _environment(platform: str, folder: Path) -> dict[str, str]:
     """Variables of every process of the job."""
     found = {
         "VERL_USE_EXTERNAL_MODULES": "libra.integrations.verl.plugin",
-        "VERL_FILE_LOGGER_PATH": str(folder.resolve() / "metrics.jsonl"),
+        "VERL_FILE_LOGGER_PATH": str(folder.resolve() / METRICS),
         "TOKENIZERS_PARALLELISM": "false",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from libra.results.atomic import write_bytes
 from libra.results.store import CellDir
 
 NAMES = {
@@ -19,11 +21,29 @@ NAMES = {
 """verl's names and ours."""
 
 
-def read_curve(path: Path) -> list[dict[str, float]]:
+METRICS, EARLIER = "metrics.jsonl", "metrics_before.jsonl"
+"""What verl logs since its last start, and what it had logged by the checkpoint that it started from."""
+
+
+def entries(folder: Path) -> Iterator[dict[str, Any]]:
+    """What verl has logged so far: `step` and `data`. A last line that is being written is left out."""
+    for name in (EARLIER, METRICS):
+        path = folder / name
+        for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
+            yield json.loads(line)
+
+
+def keep_metrics(folder: Path, step: int) -> None:
+    """Before verl starts from a checkpoint: its log starts anew, and what came after that step did not happen."""
+    kept = [json.dumps(entry) + "\n" for entry in entries(folder) if int(entry["step"]) <= step]
+    write_bytes(folder / EARLIER, "".join(kept).encode())
+    (folder / METRICS).unlink(missing_ok=True)
+
+
+def read_curve(folder: Path) -> list[dict[str, float]]:
     """One row per step that verl logged, 0 before training; a value that a step lacks is left out."""
     rows: dict[int, dict[str, float]] = {}
-    for line in path.read_text().splitlines():
-        entry = json.loads(line)
+    for entry in entries(folder):
         rows.setdefault(int(entry["step"]), {}).update(_row(entry["data"]))
     return [{"step": step, **rows[step]} for step in sorted(rows)]
 
@@ -34,6 +54,6 @@ def _row(data: dict[str, Any]) -> dict[str, float]:
     return row | ({"held_out_reward": float(held_out[0])} if held_out else {})
 
 
-def write_curve(path: Path, cell_dir: CellDir) -> None:
+def write_curve(folder: Path, cell_dir: CellDir) -> None:
     """`curve.json` of a cell."""
-    cell_dir.write_json("curve.json", read_curve(path))
+    cell_dir.write_json("curve.json", read_curve(folder))

@@ -38,6 +38,8 @@ class Job:
     max_prompt_tok: int
     max_response_tok: int
     seed: int
+    resume: Path | None = None
+    """A complete checkpoint to go on from."""
 
     @property
     def settings_file(self) -> Path:
@@ -49,7 +51,7 @@ class Job:
 
 
 def write_settings(
-    job: Job, cell: Cell, environment: EnvironmentOptions, profile: Path, attempt: Path, plugins: tuple[Path, ...]
+    job: Job, cell: Cell, environment: EnvironmentOptions, profile: Path, records: Path, plugins: tuple[Path, ...]
 ) -> None:
     """The file that verl's processes find everything through."""
     options = job.options
@@ -58,7 +60,7 @@ def write_settings(
         options=cell.section("policy"),
         cluster=_absolute(cell.cluster),
         model=_absolute(cell.model),
-        out=str(attempt),
+        out=str(records),
         batch=options.prompts * options.samples,
         group_size=options.samples,
         num_steps=options.num_steps,
@@ -71,6 +73,7 @@ def write_settings(
         poll_s=0.2,
         logprob_check_every=options.logprob_check_every,
         shuffle_rewards=options.rewards == "shuffled",
+        resume=str(job.resume or ""),
         router_class="libra.integrations.verl.router.LibraRouter",
     )
     job.settings_file.write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
@@ -190,12 +193,13 @@ def _run(job: Job) -> dict[str, Any]:
         "trainer.val_before_train": options.test_every > 0,
         "trainer.test_freq": options.test_every or -1,
         "trainer.save_freq": options.save_every or -1,
-        "trainer.resume_mode": "disable",
-        "trainer.max_actor_ckpt_to_keep": 1,
+        "trainer.resume_mode": "resume_path" if job.resume else "disable",
+        "trainer.max_actor_ckpt_to_keep": 2,  # the newest lacks our part for a moment
         "trainer.logger": ["file"],
         "trainer.project_name": "libra",
         "trainer.experiment_name": job.folder.name,
         "trainer.default_local_dir": job.folder / "checkpoints",
+        **({"trainer.resume_from_path": job.resume} if job.resume else {}),
         "data.train_files": job.folder / "train.parquet",
         "data.val_files": job.folder / "held_out.parquet",
         "data.max_prompt_length": job.max_prompt_tok,

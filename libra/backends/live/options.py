@@ -34,7 +34,9 @@ class LiveOptions(Options):
     """Steps between evaluations on held-out tasks; 0: never."""
     test_tasks: int = Field(128, gt=0)
     """Held-out tasks of an evaluation, one sample each at temperature 1."""
-    save_every: int = Field(0, ge=0)
-    """Steps between verl's checkpoints in the cell's folder; 0: never. Libra does not resume from them yet."""
+    save_every: int = Field(10, ge=0)
+    """Steps between checkpoints in the cell's folder, from which an interrupted run goes on; 0: never."""
+    restarts: int = Field(5, ge=0)
+    """Times that a job which died is started again, if a checkpoint was written since its last start."""
     logprob_check_every: int = Field(0, ge=0)
     """Steps between comparisons of the engines' log-probabilities with the trainer's; 0: never."""

@@ -14,10 +14,11 @@ from typing import Any
 
 from libra.core.errors import ConfigError
 from libra.core.plan import Plan
+from libra.integrations.saved import Saved, load, save
 from libra.integrations.session import Session
 from libra.integrations.settings import Settings, read_settings
 from libra.integrations.turns import Ended, StepDone, Turn, TurnDone
-from libra.runtime.attempt import AttemptRecorder
+from libra.runtime.attempt import AttemptRecorder, carry_over
 from libra.runtime.controller import Controller
 
 WAIT_S = 0.2
@@ -45,6 +46,7 @@ class LibraRouter:
         self._numbers: dict[str, int] = {}
         self._inflight: Counter[str] = Counter()
         self._lost: list[int] = []
+        self._saved: Saved | None = None
         self._flushed_s = 0.0
         if servers:
             self._check_sizes(len(servers))
@@ -54,8 +56,23 @@ class LibraRouter:
     # -- for libra's trainer -------------------------------------------------------------------------------------
 
     async def start(self) -> Plan:
-        """The first plan."""
-        return self._session.start()
+        """The first plan, or the one that a run to resume had at its checkpoint."""
+        if not self.settings.resume:
+            return self._session.start()
+        checkpoint = Path(self.settings.resume)
+        self._saved = load(checkpoint)
+        records = (checkpoint / self._saved.records).resolve()
+        carry_over(records, self._saved.position, self._recorder, self._session.controller.policy)
+        return self._saved.session.plan
+
+    async def resumed(self, finished: list[str]) -> None:
+        """The trainer has loaded its checkpoint, which holds these trajectories; the others start again."""
+        assert self._saved is not None, "start() comes first"
+        self._session.restore(self._saved.session, set(finished))
+
+    async def save(self, checkpoint: str) -> None:
+        """Our part of a checkpoint. It comes last, so every trajectory in verl's part is known here as ended."""
+        save(Path(checkpoint), self._session.state(), self._recorder.position(), self._recorder.folder)
 
     async def attach(self, engines: dict[int, tuple[str, Any]]) -> None:
         """Engines of the plan by instance: (address, handle)."""

@@ -2,12 +2,15 @@
 
 The router's actor says which instances were lost. Their actors are ended, a replica of the same size takes the place,
 gets the trainer's weights, and only then takes turns again. The trainer lets go of `lock` while it only waits.
+What cannot be replaced (the router, agent-loop workers, the last engine) ends the job, which would wait for ever; a
+checkpoint is where it goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from contextlib import suppress
 from typing import Any
@@ -36,9 +39,21 @@ class Supervisor(threading.Thread):
         self._over = threading.Event()
 
     def run(self) -> None:
-        while not self._over.wait(LOOK_S):
-            for instance in ray.get(self._trainer.router.take_lost.remote()):
-                self._try_restart(instance)
+        try:
+            while not self._over.wait(LOOK_S):
+                for instance in ray.get(self._trainer.router.take_lost.remote()):
+                    self._try_restart(instance)
+                self._look_at_workers()
+        except Exception as error:
+            if not self._over.is_set():
+                _end_job(f"{type(error).__name__}: {error}")
+
+    def _look_at_workers(self) -> None:
+        """Raises `RayActorError` for an agent-loop worker that died, and its trajectories with it."""
+        manager = getattr(self._trainer, "agent_loop_manager", None)
+        answers = [worker.__ray_ready__.remote() for worker in manager.agent_loop_workers] if manager else []
+        ready, _ = ray.wait(answers, num_returns=len(answers), timeout=LOOK_S) if answers else ([], [])
+        ray.get(ready)
 
     def _try_restart(self, instance: int) -> None:
         """Ray gives a dead engine's devices back a moment after its actors' end, so the first try may find none."""
@@ -50,6 +65,9 @@ class Supervisor(threading.Thread):
             if self._over.wait(PAUSE_S):
                 return
         logger.error("instance %d stays down", instance)
+        status = ray.get(self._trainer.router.get_status.remote())
+        if not status["active_servers"]:
+            _end_job("RuntimeError: no engine is left, and none could be started")
 
     def stop(self) -> None:
         self._over.set()
@@ -79,6 +97,12 @@ class Supervisor(threading.Thread):
         manager = self._trainer.standalone_checkpoint_manager
         manager.add_replicas([fresh])
         await manager.update_weights(self._trainer.weights_version)
+
+
+def _end_job(reason: str) -> None:
+    """The job's own process dies; its end is what the launcher waits for. Nothing else would wake the trainer."""
+    print(f"the job cannot go on\n{reason}", flush=True)
+    os._exit(1)
 
 
 def _lives(replica: Any) -> bool:

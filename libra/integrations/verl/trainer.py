@@ -6,10 +6,13 @@ the plan names, and tells the actor of each step once its weights are in the eng
 
 from __future__ import annotations
 
+import shutil
 import time
+from pathlib import Path
 from typing import Any
 
 import ray
+import transfer_queue as tq
 from omegaconf import DictConfig, open_dict
 from ray.exceptions import RayActorError, RayTaskError
 from transfer_queue import KVBatchMeta
@@ -20,6 +23,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from libra.core.plan import Plan
+from libra.integrations.saved import checkpoints
 from libra.integrations.turns import StepDone
 from libra.integrations.verl.agent_loop import is_lost
 from libra.integrations.verl.logprobs import logprob_gap
@@ -29,6 +33,10 @@ from libra.integrations.verl.supervisor import Supervisor
 
 TRAIN_TIMINGS = ("old_log_prob", "ref", "values", "adv", "update_critic", "update_actor")
 """What verl times in a step while the training devices work."""
+
+
+DEATH_SHOWS_S = 2.0
+"""After an engine core's end its server says so within a second."""
 
 
 @register_trainer("libra")
@@ -48,10 +56,14 @@ class LibraTrainer(PPOTrainerSeparateAsync):
         self._batch: KVBatchMeta | None = None
         self.weights_version = 0
         """Of the trainer's weights: counts the steps behind them."""
+        self._save_is_due = False
 
     def _setup(self) -> None:
         """As upstream (line 148 of 0.9.1), but with engines of the plan's sizes."""
         PPOTrainer._setup(self)
+        self.weights_version = self.global_steps
+        if self.settings.resume:
+            ray.get(self.router.resumed.remote(held_trajectories()))
         self.standalone_server_manager = PlannedServers.create(self.config, self.plan, self.router)
         engine = omega_conf_to_dataclass(self.config.actor_rollout_ref.rollout.checkpoint_engine)
         self.standalone_checkpoint_manager = CheckpointEngineManager(
@@ -105,15 +117,34 @@ class LibraTrainer(PPOTrainerSeparateAsync):
             timing.get("gen", 0.0),
         )
         ray.get(self.router.step_done.remote(done))
+        if self._save_is_due:
+            self._save_now()
+
+    def _save_checkpoint(self) -> None:
+        """Put off to the step's end, when the router's books hold the step too."""
+        self._save_is_due = True
+
+    def _save_now(self) -> None:
+        super()._save_checkpoint()
+        self._save_is_due = False
+        folder = Path(self.config.trainer.default_local_dir)
+        ray.get(self.router.save.remote(str(folder / f"global_step_{self.global_steps}")))
+        for old in checkpoints(folder)[: -self.config.trainer.max_actor_ckpt_to_keep]:
+            shutil.rmtree(old)
 
     def _refresh_engines(self) -> None:
         """New weights for all engines that live; one that dies in the middle of it is left to the supervisor."""
-        while self.supervisor.drop_dead():
+        left = self.supervisor.drop_dead()
+        while left:
             try:
                 super().on_step_end()
                 return
             except (RayActorError, RayTaskError) as error:
                 if not is_lost(error):
+                    raise
+                time.sleep(DEATH_SHOWS_S)
+                before, left = left, self.supervisor.drop_dead()
+                if left == before:  # no engine died, so a training worker did
                     raise
         self._pending_sync_metrics: dict[str, Any] = {}
 
@@ -132,6 +163,14 @@ class LibraTrainer(PPOTrainerSeparateAsync):
         super().fit(agent_loop_manager)
         self.supervisor.stop()
         ray.get(self.router.finish.remote())
+
+
+def held_trajectories() -> list[str]:
+    """Keys of the finished groups' trajectories in verl's queue; unfinished groups are generated again."""
+    items = tq.kv_list("train").get("train", {})
+    groups = {key for key, tag in items.items() if tag.get("is_prompt") and tag["status"] in ("finished", "failure")}
+    keys = [key for key, tag in items.items() if not tag.get("is_prompt") and key.split("_")[0] in groups]
+    return sorted({key.rsplit("_", 1)[0] for key in keys})
 
 
 def apply_plan(config: DictConfig, plan: Plan) -> None:

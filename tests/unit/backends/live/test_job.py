@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from libra.backends.live.checks import check_model
-from libra.backends.live.curve import read_curve
+from libra.backends.live.curve import METRICS, keep_metrics, read_curve
 from libra.backends.live.environment import environment_spec
 from libra.backends.live.job import Job, arguments
 from libra.backends.live.options import LiveOptions
@@ -74,12 +75,21 @@ def test_a_model_folder_needs_weights_and_a_tokenizer(tmp_path: Path) -> None:
 
 
 def test_the_curve_joins_training_and_evaluation_by_step(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_text(
+    (tmp_path / METRICS).write_text(
         '{"step": 0, "data": {"val-core/dapo-math/reward/mean@1": 0.25}}\n'
-        '{"step": 1, "data": {"critic/score/mean": 0.5, "actor/grad_norm": 2.0, "other": 1}}\n'
+        '{"step": 1, "data": {"critic/score/mean": 0.5, "actor/grad_norm": 2.0, "other": 1}}\n{"step": 2, "da'
     )
-    assert read_curve(path) == [
+    assert read_curve(tmp_path) == [
         {"step": 0, "held_out_reward": 0.25},
         {"step": 1, "train_reward": 0.5, "grad_norm": 2.0},
     ]
+
+
+def test_what_came_after_the_checkpoint_leaves_the_curve(tmp_path: Path) -> None:
+    for start, upto in ((0, -1), (2, 2), (3, 3)):
+        keep_metrics(tmp_path, upto)
+        lines = [{"step": step, "data": {"critic/score/mean": float(start)}} for step in range(start + 1, start + 4)]
+        (tmp_path / METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [(row["step"], row["train_reward"]) for row in read_curve(tmp_path)] == [
+        (1, 0.0), (2, 0.0), (3, 2.0), (4, 3.0), (5, 3.0), (6, 3.0),
+    ]  # fmt: skip
