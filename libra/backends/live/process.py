@@ -1,12 +1,14 @@
 """The verl job as a child process: started with a mark in its environment, watched, and ended with all its kin.
 
-Ray and vLLM start processes of their own sessions, so a process group doesn't hold them together; the mark does.
+Ray and vLLM start processes of their own sessions, so a process group doesn't hold them together; the mark does. It is
+kept in the job's folder too: what outlived a killed launcher is ended before the next job starts there.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +20,9 @@ from pathlib import Path
 
 from libra.core.errors import LibraError
 
-MARK = "LIBRA_RUN"
+MARK, MARK_FILE = "LIBRA_RUN", "mark"
+DIE_WITH_US = ("setpriv", "--pdeathsig", "TERM") if shutil.which("setpriv") else ()
+"""The kernel tells the job when we are killed."""
 GRACE_S = 15.0
 """From SIGTERM to SIGKILL: Ray takes five seconds to go by itself."""
 POLL_S = 0.5
@@ -33,8 +37,10 @@ class JobFailed(LibraError):
 
 def run_job(arguments: list[str], folder: Path, log: Path, env: Mapping[str, str], watch: Callable[[], None]) -> None:
     """Run verl to its end; `watch` is called while it runs. Raises `JobFailed`; on any exit nothing is left running."""
+    end_earlier(folder)
     mark = uuid.uuid4().hex
-    command = [sys.executable, "-m", "libra.integrations.verl.main", *arguments]
+    (folder / MARK_FILE).write_text(mark)
+    command = [*DIE_WITH_US, sys.executable, "-m", "libra.integrations.verl.main", *arguments]
     with log.open("ab") as output:
         process = subprocess.Popen(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
@@ -49,6 +55,15 @@ def run_job(arguments: list[str], folder: Path, log: Path, env: Mapping[str, str
             end_all(mark, process)
     if process.returncode != 0:
         raise JobFailed(f"the verl job ended with status {process.returncode}: {last_error(log)}; log: {log}")
+
+
+def end_earlier(folder: Path) -> None:
+    """End what is left of the last job in this folder, whose launcher was killed."""
+    path = folder / MARK_FILE
+    mark = path.read_text() if path.exists() else ""
+    while mark and any(True for _ in marked(mark)):
+        _signal(mark, signal.SIGKILL)
+        time.sleep(POLL_S)
 
 
 def marked(mark: str) -> Iterator[int]:

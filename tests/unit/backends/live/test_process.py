@@ -38,3 +38,13 @@ def test_children_in_sessions_of_their_own_are_ended_too() -> None:
     process.end_all(mark, parent)
     assert parent.poll() is not None
     assert [pid for pid in process.marked(mark) if Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"] == []
+
+
+def test_what_outlived_a_killed_launcher_is_ended_before_the_next_job(tmp_path: Path) -> None:
+    mark = uuid.uuid4().hex
+    left = subprocess.Popen(["sleep", "600"], env={**os.environ, process.MARK: mark}, start_new_session=True)
+    process.end_earlier(tmp_path)
+    assert left.poll() is None
+    (tmp_path / process.MARK_FILE).write_text(mark)
+    process.end_earlier(tmp_path)
+    assert left.wait(20) == -9
