@@ -27,7 +27,7 @@ GRACE_S = 15.0
 """From SIGTERM to SIGKILL: Ray takes five seconds to go by itself."""
 POLL_S = 0.5
 TAIL_BYTES = 200_000
-_ERROR = re.compile(r"^\s*((?:[\w.]+\.)?\w*(?:Error|Exception)\b.*)$")
+_ERROR = re.compile(r"^\s*((?:[\w.]+\.)?\w*(?:Error|Exception)(?:\(\w+\))?(?::.*)?)$")
 _ACTOR = re.compile(r"^(?:\x1b\[\d+m)?\([^)]*\)(?:\x1b\[0m)?\s?")
 
 

@@ -38,9 +38,6 @@ class LibraRouter:
 
     def __init__(self, servers: dict[str, Any], config: dict[str, Any]) -> None:
         self.settings = _settings(config)
-        self._recorder = AttemptRecorder(Path(self.settings.out))
-        controller = Controller(self.settings.build_policy(), self._recorder, clock=time.perf_counter)
-        self._session = Session(controller, self.settings.run_start(), clock=time.monotonic)
         self._handles: dict[int, Any] = {}
         self._addresses: dict[int, str] = {}
         self._numbers: dict[str, int] = {}
@@ -50,6 +47,7 @@ class LibraRouter:
         self._flushed_s = 0.0
         if servers:
             self._check_sizes(len(servers))
+            self._open()
             self._session.start()
             self._attach({number: pair for number, pair in enumerate(servers.items())})
 
@@ -57,6 +55,7 @@ class LibraRouter:
 
     async def start(self) -> Plan:
         """The first plan, or the one that a run to resume had at its checkpoint."""
+        self._open()
         if not self.settings.resume:
             return self._session.start()
         checkpoint = Path(self.settings.resume)
@@ -183,6 +182,12 @@ class LibraRouter:
         return {"cleared_entries": 0, "server_loads": dict(self._inflight)}
 
     # -- inner wiring --------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Policy and records. verl makes a second router, for the engines on training devices, which has no work."""
+        self._recorder = AttemptRecorder(Path(self.settings.out))
+        controller = Controller(self.settings.build_policy(), self._recorder, clock=time.perf_counter)
+        self._session = Session(controller, self.settings.run_start(), clock=time.monotonic)
 
     def _attach(self, engines: dict[int, tuple[str, Any]]) -> None:
         for number, (address, handle) in engines.items():

@@ -129,8 +129,10 @@ class LibraTrainer(PPOTrainerSeparateAsync):
         self._save_is_due = False
         folder = Path(self.config.trainer.default_local_dir)
         ray.get(self.router.save.remote(str(folder / f"global_step_{self.global_steps}")))
-        for old in checkpoints(folder)[: -self.config.trainer.max_actor_ckpt_to_keep]:
-            shutil.rmtree(old)
+        kept = checkpoints(folder)[-self.config.trainer.max_actor_ckpt_to_keep :]
+        for path in folder.glob("global_step_*"):
+            if path not in kept:
+                shutil.rmtree(path)
 
     def _refresh_engines(self) -> None:
         """New weights for all engines that live; one that dies in the middle of it is left to the supervisor."""

@@ -18,6 +18,7 @@ def test_the_last_error_is_found_among_actors_prefixes(tmp_path: Path) -> None:
         "ValueError: an old one\n"
         "\x1b[36m(LibraRouter pid=7)\x1b[0m libra.core.errors.ConfigError: unknown policy (got 'x')\n"
         "ray.exceptions.RayTaskError(ConfigError): wrapped\n"
+        "Error executing job with overrides: ['a=b']\n"
         "Training Progress: 0%\n"
     )
     assert process.last_error(log) == "libra.core.errors.ConfigError: unknown policy (got 'x')"
