@@ -11,7 +11,10 @@ from libra.core.errors import ConfigError
 from libra.integrations.verl.version import check_verl
 
 MODULES = ("torch", "ray", "vllm", "transformers")
-MEGATRON_MODULES = {"cpu": ("megatron.core", "mbridge"), "cuda": ("megatron.core", "megatron.bridge")}
+MEGATRON_MODULES = {
+    "cpu": ("megatron.core", "mbridge"),
+    "cuda": ("megatron.core", "mbridge", "transformer_engine"),
+}
 MIN_MEMORY_GB = 8.0
 """Driver, trainer, one engine and their helpers took 6.5 GB on a CPU with the tiny policy."""
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")

@@ -184,13 +184,13 @@ def _fsdp2(live: LiveCluster) -> dict[str, Any]:
 
 
 def _megatron(live: LiveCluster) -> dict[str, Any]:
-    """With the distributed optimizer, verl's default; the plan's parallelism is written in later."""
+    """With the distributed optimizer, by verl's default, and mbridge, which it requires; the layout is the plan's."""
     found = {
         "model_engine": "megatron",
+        "actor_rollout_ref.actor.megatron.vanilla_mbridge": True,
         "actor_rollout_ref.actor.optim.use_checkpoint_opt_param_scheduler": True,
     }
     if live.platform == "cpu":
-        found["actor_rollout_ref.actor.megatron.vanilla_mbridge"] = True  # Megatron-Bridge needs TransformerEngine
         found["actor_rollout_ref.model.external_lib"] = "libra.integrations.verl.cpu.megatron"
     return found
 

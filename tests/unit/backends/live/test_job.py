@@ -59,13 +59,13 @@ def test_a_cluster_chooses_the_trainer_and_nothing_else_changes(tmp_path: Path) 
     }
 
 
-def test_megatron_on_a_gpu_takes_the_bridge_of_its_own_makers(tmp_path: Path) -> None:
+def test_megatron_on_a_gpu_has_no_stand_ins(tmp_path: Path) -> None:
     text = Path(MEGATRON).read_text()
     changed = text.replace('"cpu"', '"cuda"').replace('"float32"', '"bfloat16"')
     (tmp_path / "gpu.toml").write_text(changed)
     found = overrides(str(tmp_path / "gpu.toml"), tmp_path)
     assert found["model_engine"] == "megatron"
-    assert not [key for key in found if "mbridge" in key or "external_lib" in key]
+    assert not [key for key in found if "external_lib" in key]
 
 
 def test_megatron_has_one_precision_on_each_platform(tmp_path: Path) -> None:
