@@ -12,6 +12,8 @@ from libra.core.errors import ConfigError
 from libra.core.registry import Options, parse_options
 from libra.core.toml_files import find_toml, read_toml
 
+MEGATRON_DTYPES = {"cpu": "float32", "cuda": "bfloat16"}
+
 
 class LiveCluster(Options):
     """How engines and trainer run there."""
@@ -24,7 +26,10 @@ class LiveCluster(Options):
     weight_transfer: Literal["gloo", "nccl"]
     """Backend that carries new weights from the trainer to the engines."""
     attention: Literal["sdpa", "flash_attention_2"]
-    """The trainer's attention kernel."""
+    """The attention kernel of the FSDP2 trainer."""
+    trainer: Literal["fsdp2", "megatron"] = "fsdp2"
+    """verl's training engine. `megatron` takes tensor and pipeline parallelism from the plan; `fsdp2` shards over all
+    training devices. Megatron trains in float32 on a CPU and in bfloat16 on a GPU."""
     max_num_seqs: int = Field(256, gt=0)
     """Sequences that an engine runs at once."""
     kv_cache_mb: int = Field(0, ge=0)
@@ -42,4 +47,9 @@ def load_live(name_or_path: str | Path) -> LiveCluster:
     if section is None:
         raise ConfigError("this cluster can only be simulated", where=f"cluster {where}",
                           mend="add a [live] section: platform, dtype, weight_transfer, attention")  # fmt: skip
-    return parse_options(LiveCluster, section, f"{where} [live]")
+    found = parse_options(LiveCluster, section, f"{where} [live]")
+    dtype = MEGATRON_DTYPES[found.platform]
+    if found.trainer == "megatron" and found.dtype != dtype:
+        raise ConfigError(f"verl's Megatron engine trains in {dtype} on platform {found.platform}",
+                          where=f"{where} [live] dtype", value=found.dtype, allowed=(dtype,))  # fmt: skip
+    return found

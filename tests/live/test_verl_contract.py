@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,3 +64,66 @@ def test_the_bug_that_the_plugin_mends_is_still_there() -> None:
     from verl.trainer.ppo.v1 import trainer_separate_async
 
     assert "flush=True" in inspect.getsource(trainer_separate_async)
+
+
+def configuration(cluster: str, folder: Path) -> Any:
+    """verl's whole configuration of a job; hydra refuses a setting that verl doesn't know."""
+    from hydra import compose, initialize_config_module
+
+    from libra.backends.live.job import Job, arguments
+    from libra.backends.live.options import LiveOptions
+    from libra.clusters import load_cluster
+    from libra.clusters.live import load_live
+    from libra.core.events import PipelineSpec
+
+    path = Path(__file__).resolve().parents[1] / f"data/live/{cluster}.toml"
+    pipeline = PipelineSpec("async", staleness=1)
+    job = Job(folder, folder, load_cluster(path), load_live(path), LiveOptions(), pipeline, 1e-3, 256, 512, 0)
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("ppo_trainer", overrides=arguments(job))
+
+
+def test_fsdp2_shards_over_every_training_device_of_a_plan(tmp_path: Path) -> None:
+    from libra.core.plan import InstanceSpec, Plan, TrainLayout
+    from libra.integrations.verl.trainer import apply_plan
+
+    config = configuration("cpu4", tmp_path)
+    apply_plan(config, Plan(TrainLayout(tp=2, dp=1), (InstanceSpec(0, 1),), (768,)))
+    assert (config.trainer.nnodes, config.trainer.n_gpus_per_node) == (1, 2)
+    assert config.actor_rollout_ref.actor.strategy == "fsdp2"
+    assert config.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype == "fp32"
+
+
+def test_megatron_gets_a_plans_parallelism(tmp_path: Path) -> None:
+    from libra.core.plan import InstanceSpec, Plan, TrainLayout
+    from libra.integrations.verl.trainer import apply_plan
+
+    config = configuration("cpu3", tmp_path)
+    apply_plan(config, Plan(TrainLayout(tp=2, pp=4, vpp=2, dp=2), (InstanceSpec(0, 1),), (768,)))
+    assert config.trainer.nnodes * config.trainer.n_gpus_per_node >= 16
+    megatron = config.actor_rollout_ref.actor.megatron
+    assert config.actor_rollout_ref.actor.strategy == "megatron"
+    assert (megatron.tensor_model_parallel_size, megatron.pipeline_model_parallel_size) == (2, 4)
+    assert (megatron.context_parallel_size, megatron.expert_model_parallel_size) == (1, 1)
+    assert megatron.virtual_pipeline_model_parallel_size == 2
+    assert megatron.use_distributed_optimizer
+
+
+def test_the_cpu_finds_its_own_megatron_engine_and_refuses_what_it_cannot_do() -> None:
+    pytest.importorskip("mbridge", reason="needs the live stack: `make live-test`")
+    from types import SimpleNamespace
+
+    from mbridge.core.bridge import _MODEL_REGISTRY
+    from verl.workers.engine import EngineRegistry
+
+    from libra.core.errors import ConfigError
+    from libra.integrations.verl.cpu import megatron
+
+    assert EngineRegistry.get_engine_cls("language_model", "megatron") is megatron.CpuMegatronEngine
+    assert _MODEL_REGISTRY["qwen3"] is megatron.TorchQwen3Bridge
+    dense, plain = SimpleNamespace(model_type="qwen3"), SimpleNamespace(context_parallel_size=1)
+    megatron.check(dense, plain)
+    with pytest.raises(ConfigError, match="another family"):
+        megatron.check(SimpleNamespace(model_type="llama"), plain)
+    with pytest.raises(ConfigError, match="context parallelism"):
+        megatron.check(dense, SimpleNamespace(context_parallel_size=2))

@@ -58,7 +58,7 @@ class LiveRun:
         """Raises `ConfigError` for what is missing or wrong, `JobFailed` when the job dies."""
         cell = self.cell_dir.cell
         live = load_live(cell.cluster)
-        check_installed(live.platform)
+        check_installed(live.platform, live.trainer)
         check_memory()
         spec = environment_spec(cell.workload, self.plugins)
         assert spec.environment is not None, "environment_spec checks it"

@@ -11,16 +11,20 @@ from libra.core.errors import ConfigError
 from libra.integrations.verl.version import check_verl
 
 MODULES = ("torch", "ray", "vllm", "transformers")
+MEGATRON_MODULES = {
+    "cpu": ("megatron.core", "mbridge"),
+    "cuda": ("megatron.core", "mbridge", "transformer_engine"),
+}
 MIN_MEMORY_GB = 8.0
 """Driver, trainer, one engine and their helpers took 6.5 GB on a CPU with the tiny policy."""
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
 MEND = "`make live` installs it into .venv-live; then run .venv-live/bin/libra"
 
 
-def check_installed(platform: str) -> None:
+def check_installed(platform: str, trainer: str = "fsdp2") -> None:
     """Raise `ConfigError` for a library that is missing or another than what we attach to."""
-    for module in MODULES:
-        if find_spec(module) is None:
+    for module in MODULES + (MEGATRON_MODULES[platform] if trainer == "megatron" else ()):
+        if not _is_there(module):
             raise ConfigError(f"{module} is not installed", where="live backend", mend=MEND)
     check_verl()
     if platform == "cpu":
@@ -32,6 +36,13 @@ def check_installed(platform: str) -> None:
             "this torch sees no GPU", where="live backend", value=version("torch"),
             mend="use a cluster file with platform = \"cpu\", or install the CUDA build (environment.yml)",
         )  # fmt: skip
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package that it lies in
+        return False
 
 
 def check_memory() -> None:

@@ -161,16 +161,12 @@ def _engines(job: Job) -> dict[str, Any]:
 
 
 def _trainer(job: Job) -> dict[str, Any]:
-    """In float32 nothing may be cast: by default FSDP computes in bfloat16, whatever the weights are."""
     live, actor = job.live, "actor_rollout_ref.actor"
-    exact = "{param_dtype: fp32, reduce_dtype: fp32, buffer_dtype: fp32}"
-    precision = {f"+{actor}.fsdp_config.mixed_precision": exact} if live.dtype == "float32" else {}
-    return precision | {
+    engine = _megatron(live) if live.trainer == "megatron" else _fsdp2(live)
+    return engine | {
         "actor_rollout_ref.hybrid_engine": False,
         "actor_rollout_ref.model.path": job.model,
         "+actor_rollout_ref.model.override_config.attn_implementation": live.attention,
-        f"{actor}.strategy": "fsdp2",
-        f"{actor}.fsdp_config.dtype": live.dtype,
         f"{actor}.use_torch_compile": live.platform != "cpu",
         f"{actor}.use_dynamic_bsz": True,
         f"{actor}.ppo_max_token_len_per_gpu": max(live.micro_batch_tok, job.max_context_tok),
@@ -180,6 +176,26 @@ def _trainer(job: Job) -> dict[str, Any]:
         "trainer.v1.sampler.max_off_policy_threshold": job.pipeline.staleness + 1,
         "trainer.v1.sampler.max_off_policy_strategy": "wait",
     }
+
+
+def _fsdp2(live: LiveCluster) -> dict[str, Any]:
+    """In float32 nothing may be cast: by default FSDP computes in bfloat16, whatever the weights are."""
+    actor = "actor_rollout_ref.actor"
+    exact = "{param_dtype: fp32, reduce_dtype: fp32, buffer_dtype: fp32}"
+    precision = {f"+{actor}.fsdp_config.mixed_precision": exact} if live.dtype == "float32" else {}
+    return precision | {f"{actor}.strategy": "fsdp2", f"{actor}.fsdp_config.dtype": live.dtype}
+
+
+def _megatron(live: LiveCluster) -> dict[str, Any]:
+    """With the distributed optimizer, by verl's default, and mbridge, which it requires; the layout is the plan's."""
+    found = {
+        "model_engine": "megatron",
+        "actor_rollout_ref.actor.megatron.vanilla_mbridge": True,
+        "actor_rollout_ref.actor.optim.use_checkpoint_opt_param_scheduler": True,
+    }
+    if live.platform == "cpu":
+        found["actor_rollout_ref.model.external_lib"] = "libra.integrations.verl.cpu.megatron"
+    return found
 
 
 def _run(job: Job) -> dict[str, Any]:

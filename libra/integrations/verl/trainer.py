@@ -188,3 +188,4 @@ def apply_plan(config: DictConfig, plan: Plan) -> None:
             actor.megatron.pipeline_model_parallel_size = layout.pp
             actor.megatron.context_parallel_size = layout.cp
             actor.megatron.expert_model_parallel_size = layout.ep
+            actor.megatron.virtual_pipeline_model_parallel_size = layout.vpp if layout.vpp > 1 else None

@@ -17,6 +17,9 @@ from libra.clusters.live import load_live
 from libra.core.errors import ConfigError
 from libra.core.events import PipelineSpec
 
+CLUSTERS = Path(__file__).resolve().parents[3] / "data/live"
+SHARDED, MEGATRON = str(CLUSTERS / "cpu4.toml"), str(CLUSTERS / "cpu3.toml")
+
 
 def overrides(cluster: str, folder: Path, **options: object) -> dict[str, str]:
     job = Job(
@@ -36,6 +39,40 @@ def test_the_algorithm_is_the_same_on_a_cpu_and_on_48_gpus(tmp_path: Path) -> No
     assert (cpu["trainer.device"], gpu["trainer.device"]) == ("cpu", "cuda")
     assert gpu["actor_rollout_ref.rollout.checkpoint_engine.backend"] == "nccl"
     assert cpu["actor_rollout_ref.rollout.checkpoint_engine.backend"] == "gloo"
+
+
+def test_a_cluster_chooses_the_trainer_and_nothing_else_changes(tmp_path: Path) -> None:
+    sharded, megatron = overrides(SHARDED, tmp_path), overrides(MEGATRON, tmp_path)
+    actor = "actor_rollout_ref.actor"
+    assert sharded[f"{actor}.strategy"] == "fsdp2"
+    assert megatron["model_engine"] == "megatron"
+    differ = {key for key in sharded.keys() | megatron.keys() if sharded.get(key) != megatron.get(key)}
+    assert differ == {
+        "model_engine",
+        "actor_rollout_ref.model.external_lib",
+        f"{actor}.strategy",
+        f"+{actor}.fsdp_config.mixed_precision",
+        f"{actor}.fsdp_config.dtype",
+        f"{actor}.megatron.vanilla_mbridge",
+        f"{actor}.optim.use_checkpoint_opt_param_scheduler",
+        "trainer.n_gpus_per_node",
+        "+ray_kwargs.ray_init.num_gpus",
+    }
+
+
+def test_megatron_on_a_gpu_has_no_stand_ins(tmp_path: Path) -> None:
+    text = Path(MEGATRON).read_text()
+    changed = text.replace('"cpu"', '"cuda"').replace('"float32"', '"bfloat16"')
+    (tmp_path / "gpu.toml").write_text(changed)
+    found = overrides(str(tmp_path / "gpu.toml"), tmp_path)
+    assert found["model_engine"] == "megatron"
+    assert not [key for key in found if "external_lib" in key]
+
+
+def test_megatron_has_one_precision_on_each_platform(tmp_path: Path) -> None:
+    (tmp_path / "cluster.toml").write_text(Path(MEGATRON).read_text().replace('"float32"', '"bfloat16"'))
+    with pytest.raises(ConfigError, match="trains in float32 on platform cpu"):
+        load_live(tmp_path / "cluster.toml")
 
 
 def test_one_optimizer_step_a_batch_on_the_engines_own_log_probabilities(tmp_path: Path) -> None:
