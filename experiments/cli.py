@@ -229,6 +229,20 @@ def prepare(
     data.prepare(workload, out, dry_run=dry_run)
 
 
+@app.command(rich_help_panel="Data")
+def record(
+    cell: CellArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Canonical trace: .jsonl.gz or .parquet.")],
+    store: StoreOption = STORE,
+    limit: Annotated[int | None, typer.Option(min=1, help="Trajectories to keep; default is all.")] = None,
+) -> None:
+    """What a cell's engines and tools did, live or simulated, as a canonical trace to study or play again."""
+    from experiments.commands import record
+    from libra.results.store import Store
+
+    record.record(Store(store, create=False).find(cell), out, limit)
+
+
 @app.command(rich_help_panel="Results")
 def figures(
     store: StoreOption = STORE,
