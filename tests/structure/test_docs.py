@@ -64,6 +64,7 @@ REDUCED = {
     "libra show CELL": f"libra show {CELL}",
     "libra replay CELL": f"libra replay {CELL}",
     "libra trace CELL": f"libra trace {CELL}",
+    "libra record CELL --out traces/run.jsonl.gz": f"libra record {CELL} --out traces/run.jsonl.gz",
     "libra run smoke --plugin my_policies --policy tp4-16": (
         "libra run smoke --plugin my_policies --policy tp4-16 --steps 2 && "
         "test $(libra status smoke --json | grep -c tp4-16) -gt 0"
