@@ -50,7 +50,8 @@ class Session:
     """`run` is the first event, its `t_s` ignored; `clock` counts seconds. `start` comes first, then `attach`."""
 
     def __init__(self, controller: Controller, run: RunStart, clock: Callable[[], float]) -> None:
-        self.controller, self.run, self._clock, self._began_s = controller, run, clock, clock()
+        self.controller, self.run, self._clock, self._began_s = controller, run, clock, 0.0
+        self._held_s: float | None = 0.0
         self.plan: Plan | None = None
         self.live: dict[str, Live] = {}
         self.ended_keys: dict[str, Live] = {}
@@ -63,7 +64,8 @@ class Session:
     # -- set-up --------------------------------------------------------------------------------------------------
 
     def now_s(self) -> float:
-        return self._clock() - self._began_s
+        """The run's clock, which stands still until its engines are up."""
+        return self._clock() - self._began_s if self._held_s is None else self._held_s
 
     def start(self) -> Plan:
         """The policy's first plan. Raises `PolicyError` when it gives none."""
@@ -84,7 +86,7 @@ class Session:
         `finished` names the trajectories that the framework still holds. The others are given up: they start again
         under the same key as new trajectories, and their rows say that they were never trained.
         """
-        self._began_s = self._clock() - saved.elapsed_s
+        self._held_s = saved.elapsed_s
         self.plan, self._groups, self._num_started = saved.plan, dict(saved.groups), saved.num_started
         self._books.planned(saved.plan)
         self._books.resume(saved.elapsed_s)
@@ -95,7 +97,8 @@ class Session:
             self.controller.recorder.trajectory(self.ended_keys.pop(key).row(-1, -1))
 
     def attach(self, instances: Sequence[int]) -> None:
-        """These instances of the plan are up; the others of it are down."""
+        """These instances of the plan are up; the others of it are down. The clock goes on."""
+        self._began_s, self._held_s = self._clock() - self.now_s(), None
         up = set(instances)
         assert self.plan is not None, "start() comes first"
         self._states = {each.id: "up" if each.id in up else "down" for each in self.plan.instances}

@@ -45,6 +45,7 @@ def resumed(checkpoint: Path, folder: Path, finished: set[str]) -> Scene:
     saved = load(checkpoint)
     carry_over((checkpoint / saved.records).resolve(), saved.position, recorder, scene.session.controller.policy)
     scene.session.restore(saved.session, finished)
+    scene.now_s += 60.0  # engines start
     scene.session.attach((0, 1))
     return scene
 
