@@ -175,6 +175,12 @@ class Session:
             )
         )  # fmt: skip
 
+    def write_untrained(self, key: str) -> None:
+        """The row of an ended trajectory of which nobody will say when it was trained."""
+        live = self.ended_keys.pop(key, None)
+        if live is not None:
+            self.controller.recorder.trajectory(live.row(-1, -1))
+
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def step_done(self, done: StepDone) -> StepRow:

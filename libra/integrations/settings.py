@@ -76,6 +76,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if not isinstance(policy, ComposedPolicy):
             raise ConfigError("only a composed policy can route without its planner", where="instances",
                               value=self.policy)  # fmt: skip
+        if len(self.bounds_tok) > len(self.instances):
+            raise ConfigError("a bucket needs an engine: there are more bounds than engines", where="bounds_tok",
+                              value=list(self.bounds_tok), mend=f"at most {len(self.instances)} bounds")  # fmt: skip
         from libra.integrations.given import GivenLayout
 
         return policy.with_(planner=GivenLayout(self.instances, self.bounds_tok))

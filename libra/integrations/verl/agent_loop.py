@@ -38,7 +38,9 @@ class Trajectory:
     sample: int
     step: int
     is_evaluation: bool
-    status: TrajectoryStatus = "completed"
+    status: TrajectoryStatus | None = None
+    was_cut: bool = False
+    """Whether the last turn ran into its token limit; verl's stop reason doesn't say."""
     tool: ToolReturn | None = None
     spans: list[VersionSpan] = field(default_factory=list)
     turn_ended_s: float = 0.0
@@ -51,6 +53,10 @@ class Trajectory:
             tool = ToolReturn("unknown", payload_tok, "unknown", time.monotonic() - self.turn_ended_s)
         return Turn(self.key, self.prompt_id, self.group, self.sample, self.step, context_tok, tool)
 
+    @property
+    def ending(self) -> TrajectoryStatus:
+        return self.status or ("truncated" if self.was_cut else "completed")
+
 
 CURRENT: ContextVar[Trajectory] = ContextVar("libra_trajectory")
 
@@ -59,7 +65,10 @@ class LibraClient(LLMServerClient):
     """Generates a turn, over weight refreshes and lost engines: tokens that came are kept, the rest is asked for again.
 
     Stands in for verl's `FullyAsyncLLMServerClient`, which waits a second before each retry and merges versions.
+    `end_id` is the token that a model ends a turn with.
     """
+
+    end_id: int | None = None
 
     async def generate(
         self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any], **kwargs: Any
@@ -89,6 +98,9 @@ class LibraClient(LLMServerClient):
                 break
             if not trajectory.is_evaluation:
                 self._load_balancer.turn_lost.remote(trajectory.key)
+        window_tok = self.config.actor_rollout_ref.rollout.max_model_len or len(prompt_ids) + limit_tok
+        is_full = len(token_ids) >= min(limit_tok, window_tok - len(prompt_ids))
+        trajectory.was_cut = is_full and token_ids[-1:] != [self.end_id]
         trajectory.spans += spans
         trajectory.turn_ended_s = time.monotonic()
         trajectory.context_tok, trajectory.tool = len(prompt_ids) + len(token_ids), None
@@ -131,6 +143,7 @@ class LibraAgentLoopWorker(_Worker):
     def __init__(self, config: Any, llm_client: LLMServerClient, *args: Any, **kwargs: Any) -> None:
         client = LibraClient(config=config, load_balancer_handle=llm_client._load_balancer)
         super().__init__(config, client, *args, **kwargs)
+        client.end_id = self.tokenizer.eos_token_id
 
     async def _run_agent_loop(
         self, sampling_params: dict[str, Any], trajectory: dict[str, Any], *, agent_name: str, trace: bool = True,
@@ -150,7 +163,7 @@ class LibraAgentLoopWorker(_Worker):
         """The end is told before the group can count as finished, so the trainer never trains what nobody knows."""
         result = await super()._agent_loop_postprocess(output, validate, **kwargs)
         last = output[-1] if isinstance(output, list) else output
-        await self._tell_end(Ended(CURRENT.get().key, CURRENT.get().status, last.reward_score))
+        await self._tell_end(Ended(CURRENT.get().key, CURRENT.get().ending, last.reward_score))
         return result
 
     async def _tell_end(self, end: Ended) -> None:
@@ -161,7 +174,8 @@ class LibraAgentLoopWorker(_Worker):
 def _opened(is_evaluation: bool, row: dict[str, Any]) -> Trajectory:
     uid, sample = str(row["uid"]), int(row["session_id"])
     extra = row.get("extra_info") or {}
-    prompt_id = str(extra.get("task_id") or extra.get("index") or row.get("index") or uid)
+    names = (extra.get("task_id"), extra.get("index"), row.get("index"), uid)
+    prompt_id = str(next(name for name in names if name is not None))  # 0 is an index
     step = int(row["global_steps"]) - 1
     return Trajectory(f"{uid}_{sample}", prompt_id, uid, sample, step, is_evaluation)
 

@@ -95,7 +95,8 @@ class _Rollout:
         while self.num_turns < self.environment.max_turns and (left_tok := self._left_tok()) > 0:
             text = await self._turn(min(left_tok, self.environment.max_turn_tok))
             if not await self._observe(text):
-                self.trajectory.status = "completed"
+                is_closed = any(tag in text for tag in self.environment.stop)
+                self.trajectory.status = "truncated" if self.trajectory.was_cut and not is_closed else "completed"
                 break
         reward = await self.episode.reward()
         if self.shuffles and not self.trajectory.is_evaluation:

@@ -25,10 +25,6 @@ WAIT_S = 0.2
 """Between looks for an engine while none is up: short against the seconds that a restart takes."""
 
 
-FLUSH_S = 2.0
-"""Most that a killed run loses of its log; verl's own trainers report no steps at which it could be written."""
-
-
 class LibraRouter:
     """`servers` maps addresses to actor handles; `config` is the settings file's content, or its path under `settings`.
 
@@ -38,13 +34,13 @@ class LibraRouter:
 
     def __init__(self, servers: dict[str, Any], config: dict[str, Any]) -> None:
         self.settings = _settings(config)
+        self._is_stock = "settings" not in config
         self._handles: dict[int, Any] = {}
         self._addresses: dict[int, str] = {}
         self._numbers: dict[str, int] = {}
         self._inflight: Counter[str] = Counter()
         self._lost: list[int] = []
         self._saved: Saved | None = None
-        self._flushed_s = 0.0
         if servers:
             self._check_sizes(len(servers))
             self._open()
@@ -104,10 +100,11 @@ class LibraRouter:
         self._session.turn_lost(key)
 
     async def ended(self, end: Ended) -> None:
+        """Written at once, so that what is trained is on disk: verl's own trainers report neither steps nor the end."""
         self._session.ended(end)
-        if time.monotonic() - self._flushed_s > FLUSH_S:
-            self._recorder.flush()
-            self._flushed_s = time.monotonic()
+        if self._is_stock:
+            self._session.write_untrained(end.key)
+        self._recorder.flush()
 
     async def server_lost(self, address: str) -> None:
         """An engine no longer answers."""
@@ -151,7 +148,8 @@ class LibraRouter:
             known = [number for number, old in self._addresses.items() if old == address]
             if not known:
                 raise ConfigError("an engine that is not in the plan", where="LibraRouter.add_servers", value=address,
-                                  allowed=self._addresses.values())  # fmt: skip
+                                  allowed=self._addresses.values(),
+                                  mend="with separate_async set actor_rollout_ref.hybrid_engine=False")  # fmt: skip
             self._numbers[address] = known[0]
             self._session.set_state(known[0], "up")
 

@@ -139,3 +139,14 @@ def test_a_policy_without_a_plan_is_refused() -> None:
 class Silent:
     def decide(self, event: object) -> tuple[()]:
         return ()
+
+
+def test_a_trajectory_of_which_no_step_is_told_has_a_row_at_once(scene) -> None:
+    scene.whole("a")
+    scene.session.write_untrained("a")
+    scene.session.write_untrained("a")
+    scene.session.write_untrained("nobody")
+    (row,) = scene.kept.trajectories
+    assert (row.trained_step, row.version_trained, row.status, row.reward) == (-1, -1, "completed", 1.0)
+    scene.session.close()
+    assert len(scene.kept.trajectories) == 1

@@ -59,3 +59,26 @@ def test_the_first_event_has_the_runs_facts() -> None:
     run = SETTINGS.run_start()
     assert isinstance(run, RunStart)
     assert (run.batch, run.group_size, run.max_context_tok, run.profile) == (8, 4, 512, ())
+
+
+def buckets(instances: tuple[int, ...], bounds_tok: tuple[int, ...]) -> list[int]:
+    policy = msgspec.structs.replace(SETTINGS, instances=instances, bounds_tok=bounds_tok).build_policy()
+    assert isinstance(policy, ComposedPolicy)
+    policy.decide(SETTINGS.run_start())
+    plan = GivenLayout(instances, bounds_tok).plan(policy.statistics(), None)
+    assert plan.bounds_tok == bounds_tok
+    return [each.bucket for each in plan.instances]
+
+
+def test_equal_engines_are_shared_out_among_the_bounds() -> None:
+    """verl starts engines of one size."""
+    assert buckets((4, 4, 4, 4), (256, 512)) == [0, 0, 1, 1]
+    assert buckets((1, 1, 1), (256, 512)) == [0, 0, 1]
+    assert buckets((4, 1, 2, 1), (256, 512)) == [1, 0, 1, 0]
+    assert buckets((2, 1), (256, 512)) == [1, 0]
+
+
+def test_a_bucket_without_an_engine_is_refused() -> None:
+    wrong = msgspec.structs.replace(SETTINGS, instances=(1, 1), bounds_tok=(128, 256, 512))
+    with pytest.raises(ConfigError, match=r"bounds_tok: a bucket needs an engine.*\n  to mend: at most 2 bounds"):
+        wrong.build_policy()
