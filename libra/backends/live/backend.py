@@ -60,6 +60,8 @@ class LiveRun:
         live = load_live(cell.cluster)
         check_installed(live.platform, live.trainer)
         check_memory()
+        if self.options.model_path:
+            check_model(Path(self.options.model_path).expanduser())
         spec = environment_spec(cell.workload, self.plugins)
         assert spec.environment is not None, "environment_spec checks it"
         folder = self.cell_dir.path / "live"
@@ -113,9 +115,7 @@ class LiveRun:
         """Folder of the policy, and the learning rate for it."""
         given, rate = self.options.model_path, self.options.learning_rate
         if given:
-            folder = Path(given).expanduser().resolve()
-            check_model(folder)
-            return folder, LEARNING_RATE if rate < 0 else rate
+            return Path(given).expanduser().resolve(), LEARNING_RATE if rate < 0 else rate
         from libra.backends.live.tiny.policy import fingerprint, make_policy
         from libra.backends.live.tiny.settings import settings_of
         from libra.backends.live.tiny.warmup import WarmupOptions
@@ -159,7 +159,9 @@ def _environment(platform: str, folder: Path) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "HYDRA_FULL_ERROR": "1",
     }
-    return found | ({"VERL_PLATFORM": "cpu", "RAY_AUTH_MODE": "disabled"} if platform == "cpu" else {})
+    # A Ray of its own, whatever other one runs here or is named in the environment: that has other devices.
+    own_ray = {"RAY_ADDRESS": "local", "RAY_AUTH_MODE": "disabled"}
+    return found | ({"VERL_PLATFORM": "cpu", **own_ray} if platform == "cpu" else {})
 
 
 def _runtime_env(env: dict[str, str]) -> str:
