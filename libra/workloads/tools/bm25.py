@@ -25,8 +25,13 @@ class Bm25Index:
 
         self._passages = tuple(passages)
         self._bm25 = bm25s.BM25(backend="numpy")
-        texts = [passage.text for passage in self._passages]
-        self._bm25.index(bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False)
+        words = bm25s.tokenize([each.text for each in self._passages], stopwords="en", show_progress=False)
+        if not any(words.ids):
+            raise ConfigError(
+                "the corpus has no word to search for", where="search-r1",
+                mend="its passages are empty or hold stop words only: prepare it again",
+            )  # fmt: skip
+        self._bm25.index(words, show_progress=False)
 
     def __len__(self) -> int:
         return len(self._passages)

@@ -44,6 +44,13 @@ def test_search(index: Bm25Index, query: str, top_k: int, found: list[str]) -> N
     assert [passage.id for passage in index.search(query, top_k)] == found
 
 
+@pytest.mark.parametrize("texts", [[""], ["the of", " "]])
+def test_a_corpus_without_words_is_refused(texts: list[str]) -> None:
+    pytest.importorskip("bm25s", reason="passages are found by bm25s")
+    with pytest.raises(ConfigError, match=r"the corpus has no word to search for\n  to mend: .*prepare it again"):
+        Bm25Index([Passage(str(number), text) for number, text in enumerate(texts)])
+
+
 def test_a_corpus_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_corpus(tmp_path / "corpus.jsonl", [*PASSAGES, Passage("5", 'Ä "quoted"\nline')])
     assert read_corpus(tmp_path / "corpus.jsonl") == [*PASSAGES, Passage("5", 'Ä "quoted"\nline')]
