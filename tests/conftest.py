@@ -31,6 +31,25 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `gpu(n)` (n defaults to 1) are skipped where torch sees fewer GPUs."""
+    wanted = [(item, max(mark.args[0] if mark.args else 1 for mark in item.iter_markers("gpu")))
+              for item in items if item.get_closest_marker("gpu")]  # fmt: skip
+    there = num_gpus() if wanted else 0
+    for item, num in wanted:
+        if num > there:
+            item.add_marker(pytest.mark.skip(reason=f"needs {num} NVIDIA GPUs, torch sees {there}"))
+
+
+def num_gpus() -> int:
+    """GPUs that torch sees; 0 without torch."""
+    try:
+        import torch
+    except ImportError:
+        return 0
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what tests recorded as `record_property("report", line)`: measurements worth seeing on every run."""
     outcomes = (terminalreporter.getreports(outcome) for outcome in ("passed", "failed"))
