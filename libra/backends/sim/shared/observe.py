@@ -1,0 +1,71 @@
+"""What a run shows from outside, live or simulated alike: times of steps, turns and starts out of rows and events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from libra.core.events import Event, Placed, ToolReturned, TrajectoryEnd, TrajectoryStart
+from libra.results.schemas import StepRow
+
+NUM_BINS = 4
+"""Of turns by how many others were under way: enough to tell a step's fixed part from its part per sequence."""
+
+
+@dataclass(frozen=True)
+class TurnTime:
+    """From a placement to what follows the turn, the tool left out. `num_others` turns were under way at its start."""
+
+    seconds: float
+    num_others: int
+
+
+def turn_times(events: Iterable[Event]) -> list[TurnTime]:
+    """Every turn that ended, in the order of their ends."""
+    placed: dict[int, tuple[float, int]] = {}
+    found = []
+    for event in events:
+        if isinstance(event, Placed):
+            placed[event.trajectory] = (event.t_s, len(placed))
+        elif isinstance(event, ToolReturned | TrajectoryEnd) and event.trajectory in placed:
+            began_s, num_others = placed.pop(event.trajectory)
+            tool_s = event.latency_s if isinstance(event, ToolReturned) else 0.0
+            found.append(TurnTime(max(0.0, event.t_s - tool_s - began_s), num_others))
+    return found
+
+
+def window(steps: Sequence[StepRow]) -> tuple[float, int]:
+    """Makespan and trained tokens from the first step's end to the last one's.
+
+    The first step is left out on both sides: it holds the start-up of every process, and verl begins with two batches.
+    """
+    return steps[-1].end_s - steps[0].end_s, sum(_tokens(row) for row in steps[1:])
+
+
+def _tokens(row: StepRow) -> int:
+    return row.prompt_tok + row.generated_tok + row.observed_tok
+
+
+def start_spreads(events: Iterable[Event], groups_per_step: int) -> list[float]:
+    """From the first start to the last one of each batch: how fast the agent loop starts trajectories."""
+    starts: dict[int, list[float]] = {}
+    for event in events:
+        if isinstance(event, TrajectoryStart):
+            starts.setdefault(event.group // groups_per_step, []).append(event.t_s)
+    return [max(times) - min(times) for times in starts.values()]
+
+
+def observe(steps: Sequence[StepRow], events: Sequence[Event], groups_per_step: int) -> dict[str, np.ndarray]:
+    """Named times that the fit compares: by step without the first, by bin of turns, and one for starts."""
+    turns = sorted(turn_times(events), key=lambda turn: turn.num_others)
+    bins = [part for part in np.array_split(np.array([turn.seconds for turn in turns]), NUM_BINS) if len(part)]
+    later = steps[1:]
+    return {
+        "step": np.array([row.end_s - before.end_s for before, row in zip(steps, later, strict=False)]),
+        "train": np.array([row.train_s for row in later]),
+        "rollout": np.array([row.rollout_s for row in later]),
+        "turn": np.array([part.mean() for part in bins]),
+        "start": np.array([float(np.mean(start_spreads(events, groups_per_step)[2:] or [0.0]))]),
+    }
