@@ -16,7 +16,7 @@ ONE, TWO = "cpu2", "cpu3"
 PIPELINES = ("barrier", "async")
 ROUTERS: Mapping[str, tuple[str, ...]] = {
     ONE: ("hand-blind",),
-    TWO: ("hand-blind", "hand-mlfq", "hand-prompt-history", "hand-cmlfq"),
+    TWO: ("hand-blind", "hand-mlfq", "hand-cmlfq"),
 }
 ENGINES: Mapping[str, dict[str, Value]] = {
     ONE: {"policy.engines": "1"},
@@ -28,7 +28,7 @@ COMMON: Mapping[str, Value] = {
     "live.prompts": 8,
     "live.samples": 8,
 }
-CALIBRATION_STEPS, STEPS = 8, 20
+CALIBRATION_STEPS, STEPS = 12, 24
 
 
 def _cell(study: str, cluster: str, policy: str, pipeline: str, steps: int) -> Cell:
