@@ -85,7 +85,7 @@ class Resolver:
         return self._codes[files]
 
     def inputs(self, cell: Cell) -> tuple[Path, ...]:
-        """Files beside the product that decide the cell's outcome: plug-ins, trace, cluster, measured GPU, model and table."""
+        """Files beside the product that decide the outcome: plug-ins, trace, cluster, measured GPU, model, table."""
         workload, _ = self._workload(cell)
         self.registry.get("policy", cell.policy)  # an unknown name is an error with its nearest match
         origins = [self.registry.origin("policy", cell.policy), self.registry.origin("workload", workload.name)]

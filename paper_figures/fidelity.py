@@ -85,7 +85,9 @@ def _figure(pairs: list[Pair]) -> plt.Figure:
     axes.plot([low, high], [low, high], color="#555", lw=0.8)
     axes.fill_between([low, high], [0.9 * low, 0.9 * high], [1.1 * low, 1.1 * high], color="#999", alpha=0.25, lw=0)
     axes.set(xlabel="measured makespan (s)", ylabel="predicted makespan (s)")
-    handles = [plt.Line2D([], [], color=shade, marker="o", ls="", mfc="none", label=kind) for kind, shade in COLOURS.items()]
+    handles = [
+        plt.Line2D([], [], color=shade, marker="o", ls="", mfc="none", label=kind) for kind, shade in COLOURS.items()
+    ]
     axes.legend(handles=handles, fontsize=7, loc="upper left")
     figure.tight_layout()
     return figure

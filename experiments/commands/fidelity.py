@@ -93,9 +93,9 @@ def compare(root: Path, predictions: Path, *, as_json: bool) -> None:
         console().print(table("predicted against measured", columns, rows))
     if not pairs:
         raise ConfigError("no predicted run has been made", where=str(root), mend=f"libra run {STUDY}")
-    error = mean_error([pair.makespan_error for pair in pairs])
-    console(err=as_json).print(f"\nmean error of the makespan {error:.1%}, allowed {MAX_ERROR:.0%}")
-    if error > MAX_ERROR:
+    mean = mean_error([pair.makespan_error for pair in pairs])
+    console(err=as_json).print(f"\nmean error of the makespan {mean:.1%}, allowed {MAX_ERROR:.0%}")
+    if mean > MAX_ERROR:
         sys.exit(EXIT_MISSED)
 
 

@@ -291,7 +291,9 @@ class Rollout:
 def make_rollout(options: SimOptions, *args: Any) -> Rollout:
     """A rollout for the core that the options choose."""
     if options.table:
-        shared: Rollout = shared_module("rollout").SharedRollout(shared_module("table").read_table(options.table), *args)
+        shared: Rollout = shared_module("rollout").SharedRollout(
+            shared_module("table").read_table(options.table), *args
+        )
         return shared
     kind = compiled_module("rollout").CompiledRollout if options.engine == "compiled" else Rollout
     rollout: Rollout = kind(*args)

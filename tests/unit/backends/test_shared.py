@@ -35,7 +35,9 @@ def group(number: int) -> tuple[Trajectory, ...]:
     rng = stream("test", number)
 
     def one(sample: int) -> Trajectory:
-        calls = (Turn(int(rng.integers(5, 20)), ToolReturn("search", 20, "ok", 0.02)) for _ in range(rng.integers(0, 3)))
+        calls = (
+            Turn(int(rng.integers(5, 20)), ToolReturn("search", 20, "ok", 0.02)) for _ in range(rng.integers(0, 3))
+        )
         return Trajectory(f"p{number}", number, sample, 10, (*calls, Turn(int(rng.integers(3, 25)))))
 
     return tuple(one(sample) for sample in range(SAMPLES))
@@ -120,12 +122,18 @@ def _halved(values: dict) -> dict:  # type: ignore[type-arg]
 
 @pytest.mark.slow
 def test_the_fit_finds_what_a_longer_run_of_another_pipeline_takes() -> None:
-    """Calibrated on 8 steps behind the barrier; asked for 20 asynchronous ones on other draws."""
+    """Calibrated on 8 steps behind the barrier; asked for 20 of either pipeline on other draws.
+
+    While everything is always busy only a time over the cores is determined, so that is what is compared.
+    """
     seen = played("barrier", TRUE)
     found = fit([Calibration(scene("barrier"), GROUPS, PROMPTS, 512, GROUPS[0], seen.steps, seen.events)], "a test")
-    assert found.trainer.tok_s == pytest.approx(TRUE.trainer.tok_s, rel=0.3)
-    assert found.engine.step_s == pytest.approx(TRUE.engine.step_s, rel=0.2)
-    assert found.turn_s == pytest.approx(TRUE.turn_s, rel=0.25)
+    for ours, theirs in (
+        (found.engine.step_s, TRUE.engine.step_s), (found.trainer.tok_s, TRUE.trainer.tok_s),
+        (found.start_s, TRUE.start_s), (found.turn_s, TRUE.turn_s),
+    ):  # fmt: skip
+        assert ours / found.cores == pytest.approx(theirs / TRUE.cores, rel=0.3)
+    assert found.between_s == pytest.approx(TRUE.between_s, rel=0.05)
     for kind in ("barrier", "async"):
         groups = drawn(GROUPS, 21 * PROMPTS, seed=1)
         truth, guess = (window(played(kind, table, 20, groups).steps)[0] for table in (TRUE, found))

@@ -1,4 +1,4 @@
-"""The simulator on a machine whose processes share its cores: training is slowed too, and steps have a gap between them.
+"""The simulator where processes share cores: training is slowed too, and steps have a gap between them.
 
 What orders the stages is the simulator's own pipeline.
 """

@@ -15,8 +15,10 @@ from libra.core.events import Event
 from libra.core.records import Trajectory
 from libra.results.schemas import StepRow
 
-WEIGHTS: Mapping[str, float] = {"step": 2.0, "train": 1.0, "rollout": 1.0, "turn": 1.0, "start": 0.5}
-"""Steps count most, since their sum is what is predicted; starts least, being one number."""
+WEIGHTS: Mapping[str, float] = {
+    "makespan": 4.0, "step": 1.0, "train": 1.0, "rollout": 1.0, "turn": 1.0, "start": 0.5, "gap": 0.5
+}  # fmt: skip
+"""The makespan counts most, since that is what is predicted; starts and gaps least, being small against a step."""
 FIRST = (0.006, 0.0003, 0.00005, 0.5, 0.0003, 0.004, 0.006, 1.6, 0.3)
 """Where the search begins: the order of magnitude of two cores with the tiny model."""
 LOW, HIGH = 1e-3, 1e3

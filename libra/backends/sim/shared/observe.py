@@ -22,8 +22,8 @@ class TurnTime:
     num_others: int
 
 
-def turn_times(events: Iterable[Event]) -> list[TurnTime]:
-    """Every turn that ended, in the order of their ends."""
+def turn_times(events: Iterable[Event], after_s: float = 0.0) -> list[TurnTime]:
+    """Turns that were placed after `after_s` and ended, in the order of their ends."""
     placed: dict[int, tuple[float, int]] = {}
     found = []
     for event in events:
@@ -32,7 +32,8 @@ def turn_times(events: Iterable[Event]) -> list[TurnTime]:
         elif isinstance(event, ToolReturned | TrajectoryEnd) and event.trajectory in placed:
             began_s, num_others = placed.pop(event.trajectory)
             tool_s = event.latency_s if isinstance(event, ToolReturned) else 0.0
-            found.append(TurnTime(max(0.0, event.t_s - tool_s - began_s), num_others))
+            if began_s >= after_s:
+                found.append(TurnTime(max(0.0, event.t_s - tool_s - began_s), num_others))
     return found
 
 
@@ -48,24 +49,32 @@ def _tokens(row: StepRow) -> int:
     return row.prompt_tok + row.generated_tok + row.observed_tok
 
 
-def start_spreads(events: Iterable[Event], groups_per_step: int) -> list[float]:
-    """From the first start to the last one of each batch: how fast the agent loop starts trajectories."""
-    starts: dict[int, list[float]] = {}
+def starts(events: Iterable[Event], groups_per_step: int) -> list[tuple[float, float]]:
+    """First and last start of each batch."""
+    found: dict[int, list[float]] = {}
     for event in events:
         if isinstance(event, TrajectoryStart):
-            starts.setdefault(event.group // groups_per_step, []).append(event.t_s)
-    return [max(times) - min(times) for times in starts.values()]
+            found.setdefault(event.group // groups_per_step, []).append(event.t_s)
+    return [(min(times), max(times)) for _, times in sorted(found.items())]
 
 
 def observe(steps: Sequence[StepRow], events: Sequence[Event], groups_per_step: int) -> dict[str, np.ndarray]:
-    """Named times that the fit compares: by step without the first, by bin of turns, and one for starts."""
-    turns = sorted(turn_times(events), key=lambda turn: turn.num_others)
+    """Named times that the fit compares, from the first step's end on: the first two batches start together live.
+
+    `gap` is from a step's end to the next batch's first start, `start` from a batch's first start to its last.
+    """
+    began_s = steps[0].end_s
+    turns = sorted(turn_times(events, began_s), key=lambda turn: turn.num_others)
     bins = [part for part in np.array_split(np.array([turn.seconds for turn in turns]), NUM_BINS) if len(part)]
-    later = steps[1:]
+    batches = starts(events, groups_per_step)[2:]
+    ends_s = np.array([row.end_s for row in steps])
+    gaps = [first_s - ends_s[ends_s <= first_s].max() for first_s, _ in batches if first_s >= began_s]
     return {
-        "step": np.array([row.end_s - before.end_s for before, row in zip(steps, later, strict=False)]),
-        "train": np.array([row.train_s for row in later]),
-        "rollout": np.array([row.rollout_s for row in later]),
+        "makespan": np.array([steps[-1].end_s - began_s]),
+        "step": np.diff(ends_s),
+        "train": np.array([row.train_s for row in steps[1:]]),
+        "rollout": np.array([row.rollout_s for row in steps[2:]]),
         "turn": np.array([part.mean() for part in bins]),
-        "start": np.array([float(np.mean(start_spreads(events, groups_per_step)[2:] or [0.0]))]),
+        "start": np.array([np.mean([last_s - first_s for first_s, last_s in batches] or [0.0])]),
+        "gap": np.array([np.mean(gaps or [0.0])]),
     }

@@ -1,4 +1,4 @@
-"""Plays recorded trajectories on a table: the simulator as the calibration and the prediction use it, without a store."""
+"""Plays recorded trajectories on a table: the simulator as calibration and prediction use it, without a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of one live machine, fitted to short runs (`python -m libra.backends.sim.shared.fit`), with their source."""
+"""The figures of one live machine, fitted to short runs (`libra fidelity predict`), with their source."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read_table(text: str) -> Table:
         return msgspec.json.decode(text if text.startswith("{") else Path(text).read_bytes(), type=Table)
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(f"no table of a live machine: {error}", where="sim.table", value=text,
-                          mend="`python -m libra.backends.sim.shared.fit` makes one from live cells") from None  # fmt: skip
+                          mend="`libra fidelity predict` fits them to live cells") from None  # fmt: skip
 
 
 def write_table(path: Path, table: Table) -> None:
