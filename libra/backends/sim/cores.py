@@ -1,4 +1,4 @@
-"""Which core carries the engines out: Python's closed forms, their oracle, the compiled one, or one that shares cores."""
+"""Which core carries the engines out: closed forms, their oracle, the compiled one, or processes that share cores."""
 
 from __future__ import annotations
 
