@@ -36,7 +36,7 @@ EXIT_MISSED = 3
 def predict(root: Path, out: Path, *, steps: int | None, as_json: bool) -> None:
     """Fit, predict, write `out`. Raises `ConfigError` when a run to be predicted is in the store already."""
     store, registry = Store(root, create=False), Registry()
-    done = [cell for cell in store.cells(STUDY) if cell.status.state == "done"]
+    done = _done(store, STUDY)
     if done:
         raise ConfigError("a run that is to be predicted has been made", where=str(root), value=done[0].cell.label,
                           mend="predict before `libra run fidelity`, or predict other runs in a new store")  # fmt: skip
@@ -49,7 +49,7 @@ def predict(root: Path, out: Path, *, steps: int | None, as_json: bool) -> None:
         machine=machine(),
         date=f"{datetime.now(UTC):%Y-%m-%d}",
         num_draws=NUM_DRAWS,
-        calibrated_on=tuple(cell.cell.label for cell in store.cells(CALIBRATION)),
+        calibrated_on=tuple(cell.cell.label for cell in _done(store, CALIBRATION)),
         tables={name: msgspec.to_builtins(each) for name, each in tables.items()},
         residuals={name: _residual(runs[name], each) for name, each in tables.items()},
         runs=tuple(_predicted(cell, registry, runs[cell.cluster][0], tables[cell.cluster]) for cell in cells),
@@ -73,8 +73,7 @@ def compare(root: Path, predictions: Path, *, as_json: bool) -> None:
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(f"no predictions: {error}", where=str(predictions),
                           mend="`libra fidelity predict` writes them") from None  # fmt: skip
-    done = [cell for cell in store.cells(STUDY) if cell.status.state == "done"]
-    runs = tuple(_measured(cell, registry) for cell in done)
+    runs = tuple(_measured(cell, registry) for cell in _done(store, STUDY))
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     found = Fidelity(before, _commit_of(predictions), _commit(), today, runs)
     write_bytes(root / FIDELITY_FILE, msgspec.json.format(msgspec.json.encode(found)) + b"\n")
@@ -99,12 +98,16 @@ def compare(root: Path, predictions: Path, *, as_json: bool) -> None:
         sys.exit(EXIT_MISSED)
 
 
+def _done(store: Store, study: str) -> list[StoredCell]:
+    """Finished cells of a study; none of one that the store has never seen."""
+    return [cell for cell in store.cells(study) if cell.status.state == "done"] if study in store.studies() else []
+
+
 def _calibrations(store: Store, registry: Registry) -> dict[str, list[Calibration]]:
     """By cluster. Raises `ConfigError` without finished cells."""
     found: dict[str, list[Calibration]] = {}
-    for cell in store.cells(CALIBRATION):
-        if cell.status.state == "done":
-            found.setdefault(cell.cell.cluster, []).append(_calibration(cell, registry))
+    for cell in _done(store, CALIBRATION):
+        found.setdefault(cell.cell.cluster, []).append(_calibration(cell, registry))
     if not found:
         raise ConfigError("no calibration run is in the store", where=str(store.root),
                           mend=f"libra run {CALIBRATION}")  # fmt: skip

@@ -23,6 +23,8 @@ FIRST = (0.006, 0.0003, 0.00005, 0.5, 0.0003, 0.004, 0.006, 1.6, 0.3)
 """Where the search begins: the order of magnitude of two cores with the tiny model."""
 LOW, HIGH = 1e-3, 1e3
 """Of each figure, relative to `FIRST`; cores are held to a half and to eight."""
+MAX_STEPS = 25
+"""Of the search: the residuals move by less than a percent after some fifteen."""
 DIFFERENCE = 0.02
 """Relative step of the numerical derivative: below it the order of events hides the figures' effect."""
 
@@ -63,7 +65,9 @@ def fit(runs: Sequence[Calibration], source: str) -> Table:
     first = np.log(FIRST)
     low, high = first + np.log(LOW), first + np.log(HIGH)
     low[7], high[7] = np.log(0.5), np.log(8.0)
-    found = least_squares(residuals, first, bounds=(low, high), diff_step=DIFFERENCE / np.abs(first), x_scale=1.0)
+    found = least_squares(
+        residuals, first, bounds=(low, high), diff_step=DIFFERENCE / np.abs(first), ftol=1e-4, max_nfev=MAX_STEPS
+    )
     return table_of(np.exp(found.x), sync_s, source)
 
 
