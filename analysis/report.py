@@ -27,7 +27,7 @@ from libra.results.store import VALIDATION_FILE, Store
 
 PAGE, PICTURES = "report.html", "figures"
 
-PUBLISHED, TRACES, VALIDATION = "published_steps", "traces", "validation"
+PUBLISHED, TRACES, ERRORS = "published_steps", "traces", ("validation", "fidelity")
 """Plots with sections of their own."""
 
 MAX_NUMBER, MAX_WORD, MAX_WIDE = 31, 28, 120
@@ -58,10 +58,10 @@ def render(store: Store, plots: Sequence[Plot]) -> str:
     return environment.get_template(PAGE).render(
         run=describe(store, comparable.notes),
         short=sentences(table, judged, store.root / VALIDATION_FILE),
-        figures=[plot for plot in plots if plot.name not in (PUBLISHED, TRACES, VALIDATION)],
+        figures=[plot for plot in plots if plot.name not in (PUBLISHED, TRACES, *ERRORS)],
         traces=[plot for plot in plots if plot.name == TRACES],
         published=[plot for plot in plots if plot.name == PUBLISHED],
-        validation=[plot for plot in plots if plot.name == VALIDATION],
+        validation=[plot for plot in plots if plot.name in ERRORS],
         counts=count(judged),
         claims={name: _split(rows) for name, rows in by_section.items() if name != "Setup"},
         settings=[claim for claim, _ in by_section.get("Setup", [])],

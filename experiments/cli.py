@@ -20,6 +20,8 @@ app = typer.Typer(
 
 data_app = typer.Typer(no_args_is_help=True, help="Public data sets for live runs.")
 app.add_typer(data_app, name="data", rich_help_panel="Data")
+fidelity_app = typer.Typer(no_args_is_help=True, help="The simulator against live runs of this machine.")
+app.add_typer(fidelity_app, name="fidelity", rich_help_panel="Check")
 
 EXIT_INTERRUPTED = 130
 
@@ -241,6 +243,31 @@ def record(
     from libra.results.store import Store
 
     record.record(Store(store, create=False).find(cell), out, limit)
+
+
+@fidelity_app.command()
+def predict(
+    out: Annotated[Path, typer.Argument(help="File for the predictions; commit it before the runs.")],
+    store: StoreOption = STORE,
+    steps: Annotated[int | None, typer.Option(min=2, help="Training steps a run; default is the study's.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Fit a table to the runs of study `fidelity_calibration`, and predict those of study `fidelity`."""
+    from experiments.commands import fidelity
+
+    fidelity.predict(store, out, steps=steps, as_json=json)
+
+
+@fidelity_app.command()
+def compare(
+    predictions: Annotated[Path, typer.Argument(help="What `libra fidelity predict` wrote.")],
+    store: StoreOption = STORE,
+    json: JsonOption = False,
+) -> None:
+    """Predicted against measured makespan and throughput, run by run; exit 3 when the mean error is above 10 %."""
+    from experiments.commands import fidelity
+
+    fidelity.compare(store, predictions, as_json=json)
 
 
 @app.command(rich_help_panel="Results")

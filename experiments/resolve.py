@@ -85,7 +85,7 @@ class Resolver:
         return self._codes[files]
 
     def inputs(self, cell: Cell) -> tuple[Path, ...]:
-        """Files beside the product that decide the cell's outcome: plug-ins, trace, cluster, measured GPU and model."""
+        """Files beside the product that decide the outcome: plug-ins, trace, cluster, measured GPU, model, table."""
         workload, _ = self._workload(cell)
         self.registry.get("policy", cell.policy)  # an unknown name is an error with its nearest match
         origins = [self.registry.origin("policy", cell.policy), self.registry.origin("workload", workload.name)]
@@ -95,6 +95,8 @@ class Resolver:
         files += [Path(cell.cluster)] if cell.cluster not in list_clusters() else []
         measured = self._cluster(cell).gpu.measured
         files += [Path(measured)] if measured else []
+        table = str(cell.override("sim.table") or "")
+        files += [Path(table)] if table and not table.startswith("{") else []
         files += [Path(cell.model)] if cell.model not in list_models() else []
         return tuple(dict.fromkeys(files))
 

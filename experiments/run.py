@@ -101,14 +101,14 @@ def _attempt(cell_dir: CellDir, setup: Setup, plugins: tuple[Path, ...], on_step
 
 
 def _simulate(cell_dir: CellDir, setup: Setup, progress: Progress) -> None:
-    from libra.backends.sim.engine import Simulator
+    from libra.backends.sim.engine import make_simulator
     from libra.runtime.controller import Controller
     from libra.runtime.recorder import FileRecorder
 
     started_s = time.perf_counter()
     workload, policy = setup.build_workload(), setup.build_policy()
     cell_dir.write_json("workload.json", {"warnings": workload.warnings, "parameters": workload.parameters()})
-    simulator = Simulator(
+    simulator = make_simulator(
         setup.cluster,
         setup.model,
         workload,

@@ -27,6 +27,7 @@ FIGURES = (
     "worlds",
     "published_steps",
     "validation",
+    "fidelity",
 )
 """Scripts in the order of the report; each has `build(sources) -> Plot`."""
 

@@ -48,7 +48,7 @@ def calibrate(request: Request, *, dry_run: bool) -> None:
 
     bench, out = Bench(request.device), console()
     points = thinned(grid(request.device, gpu, model, bench.num_devices), gpu, 60.0 * request.minutes)
-    head = f"{gpu.name}: {bench.source}; {_machine()}; {datetime.now(UTC):%Y-%m-%d}"
+    head = f"{gpu.name}: {bench.source}; {machine()}; {datetime.now(UTC):%Y-%m-%d}"
     stored = Table(request.out, head)
     num_todo = len(stored.missing(points))
     out.print(f"{num_todo} of {len(points)} points to time, at most {request.minutes:g} minutes; table {request.out}")
@@ -74,7 +74,7 @@ def _gpu(request: Request) -> Gpu:
     return load_cluster(request.cluster or "cpu2").gpu
 
 
-def _machine() -> str:
+def machine() -> str:
     """The processor by name, where Linux says it."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []

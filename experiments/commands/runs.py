@@ -176,6 +176,8 @@ def _launch(
     if not cells:
         screen.print(f"study {request.study} runs no cell; its table comes with `libra report`")
     num_workers = workers or os.cpu_count() or 1
+    if any(cell.backend == "live" for cell in cells):
+        launcher, num_workers = "inline", 1  # a live run takes the whole machine
     with ProgressView(screen) as view:
         summary = launch(
             cells,
@@ -211,7 +213,7 @@ def _print_cells(cells: Sequence[Cell], registry: Registry, *, as_json: bool) ->
     for cell in cells:
         setup = resolver.setup(cell)
         workload = (cell.workload, cell.model, tuple(cell.section("workload").items()))
-        if workload not in made:
+        if cell.backend == "sim" and workload not in made:
             made.add(workload)
             setup.build_workload()
         rows.append((cell.identity(resolver.code(cell)), cell.label, setup.pipeline.kind, setup.cluster.num_gpus))

@@ -33,6 +33,7 @@ _RESULTS = ("metrics.json", "timing.json", "steps.parquet", "trajectories.parque
 
 
 VALIDATION_FILE = "validation.json"
+FIDELITY_FILE = "fidelity.json"
 """What `libra validate` leaves in a store's root."""
 
 
@@ -165,7 +166,7 @@ class Store:
 
     def _create(self, marker: Path, create: bool) -> None:
         others = (entry.name for entry in self.root.iterdir()) if self.root.is_dir() else ()
-        if any(not name.startswith(".") and name != VALIDATION_FILE for name in others):
+        if any(not name.startswith(".") and name not in (VALIDATION_FILE, FIDELITY_FILE) for name in others):
             raise StoreError(
                 "a folder with other things in it",
                 where=str(self.root),

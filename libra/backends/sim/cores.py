@@ -1,4 +1,4 @@
-"""Which core carries the engines out: Python's closed forms, their oracle, or the compiled one."""
+"""Which core carries the engines out: closed forms, their oracle, the compiled one, or processes that share cores."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ def check_core(options: SimOptions) -> None:
             allowed=["fast", "stepwise"],
             mend="pip install 'libra-bench[fast]'",
         )
+    if options.table and options.engine != "fast":
+        raise ConfigError("a live machine's table has a core of its own", where="sim.engine", value=options.engine,
+                          allowed=["fast"], mend="leave out sim.engine or sim.table")  # fmt: skip
 
 
 def compiled_module(name: str) -> Any:
@@ -32,9 +35,17 @@ def compiled_module(name: str) -> Any:
     return import_module(f"libra.backends.sim.compiled.{name}")
 
 
+def shared_module(name: str) -> Any:
+    """A module of the core for machines that share their cores, imported where it is asked for only."""
+    return import_module(f"libra.backends.sim.shared.{name}")
+
+
 def make_clock(options: SimOptions) -> Clock:
     """The run's clock; the compiled core's owns its arrays. Raises `ConfigError` without numba."""
     check_core(options)
+    if options.table:
+        shared: Clock = shared_module("cores").SharedClock(shared_module("table").read_table(options.table).cores)
+        return shared
     clock: Clock = compiled_module("twins").CompiledClock(options) if options.engine == "compiled" else Clock()
     return clock
 
@@ -48,7 +59,9 @@ def make_instance(
 ) -> Instance:
     """An engine. The compiled one reports to its clock instead of `on_done`."""
     engine: Any
-    if options.engine == "compiled":
+    if options.table:
+        engine = shared_module("instance").SharedInstance(instance_id, step_model, options, clock, on_done)
+    elif options.engine == "compiled":
         engine = compiled_module("twins").CompiledInstance(instance_id, step_model, clock)
     elif options.engine == "stepwise":
         engine = StepwiseInstance(instance_id, step_model, options, clock.now, clock.at, on_done)  # type: ignore[arg-type]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from libra.backends.sim.books import StepBooks, Totals, trajectory_row
 from libra.backends.sim.checks import RunChecks
-from libra.backends.sim.cores import make_clock
+from libra.backends.sim.cores import make_clock, shared_module
 from libra.backends.sim.fleet import Fleet
 from libra.backends.sim.gpus import fit_of
 from libra.backends.sim.instance import Instance, Request
@@ -49,9 +50,7 @@ class Simulator:
         self.groups_per_step = workload.batch // workload.group_size
         self.version = 0
         self.clock = make_clock(self.options)
-        own = fit_of(cluster.gpu)
-        constants = self.options.constants(own.constants, own.origins)
-        self.truth = Truth(cluster, model, constants, eager=not self.options.cuda_graphs)
+        self.truth = self._make_truth()
         self.fleet = Fleet(
             cluster,
             self.truth,
@@ -79,6 +78,11 @@ class Simulator:
         self._steps_closed = 0
         self._safe = False
         self._books = StepBooks(Totals())
+
+    def _make_truth(self) -> Truth:
+        own = fit_of(self.cluster.gpu)
+        constants = self.options.constants(own.constants, own.origins)
+        return Truth(self.cluster, self.model, constants, eager=not self.options.cuda_graphs)
 
     # -- backend protocol ------------------------------------------------------------------------------------------
 
@@ -257,3 +261,10 @@ class Simulator:
 
     def _trajectory_ended(self, live: Live) -> None:
         self.pipeline.on_end(live)
+
+
+def make_simulator(*args: Any, options: SimOptions, **kwargs: Any) -> Simulator:
+    """A simulator for the core that the options choose."""
+    kind = shared_module("engine").SharedSimulator if options.table else Simulator
+    simulator: Simulator = kind(*args, options=options, **kwargs)
+    return simulator

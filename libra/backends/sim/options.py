@@ -46,6 +46,9 @@ class SimOptions(Options):
     engine: Literal["fast", "stepwise", "compiled"] = "fast"
     """Closed forms between events; one event a step, the oracle of the former, hundreds of times slower; or the closed
     forms compiled by numba (extra `fast`), which gives the same bits."""
+    table: str = ""
+    """File of a live machine's measured times (`sim.shared`): they stand for the timing truth, and engines, trainer and
+    agent loop share its cores. Empty: the constants."""
     check: bool = False
     """Hold the run to its laws while it runs: KV, tokens, trajectories, causality, staleness, GPUs."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from libra.backends.sim.clock import Clock
-from libra.backends.sim.cores import compiled_module
+from libra.backends.sim.cores import compiled_module, shared_module
 from libra.backends.sim.fleet import Fleet
 from libra.backends.sim.instance import Instance, Request
 from libra.backends.sim.links import End, Links
@@ -290,6 +290,11 @@ class Rollout:
 
 def make_rollout(options: SimOptions, *args: Any) -> Rollout:
     """A rollout for the core that the options choose."""
+    if options.table:
+        shared: Rollout = shared_module("rollout").SharedRollout(
+            shared_module("table").read_table(options.table), *args
+        )
+        return shared
     kind = compiled_module("rollout").CompiledRollout if options.engine == "compiled" else Rollout
     rollout: Rollout = kind(*args)
     return rollout
