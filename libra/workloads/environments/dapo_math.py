@@ -78,9 +78,19 @@ class MathEpisode:
 
     async def reward(self) -> float:
         answer = last_boxed_of(self._completions)
-        if answer is None or (self.task.truth.get("is_plain") and not is_plain(answer)):
+        if answer is None or (not is_plain(answer) and self._is_copied(answer)):
             return 0.0
         return float(await self.judge.verdict(answer, self.task.truth["answer"]) == "right")
+
+    def _is_copied(self, answer: str) -> bool:
+        """Whether an answer that is still to compute is taken from the question, where a number is asked for.
+
+        Generated questions are nothing but an expression, so any such answer counts there.
+        """
+        if self.task.truth.get("is_plain"):
+            return True
+        asked, given = ("".join(text.split()) for text in (self.task.prompt, answer))
+        return given in asked and is_plain(self.task.truth["answer"])
 
     async def close(self) -> None:
         folder, self._folder = self._folder, None

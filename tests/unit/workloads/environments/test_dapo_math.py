@@ -14,7 +14,7 @@ from libra.core.errors import ConfigError
 from libra.workloads.dapo_math import WORKLOAD
 from libra.workloads.environments.base import EnvironmentContext, Task
 from libra.workloads.environments.dapo_math import MAX_TURNS, NUM_TASKS, DapoMath
-from libra.workloads.environments.data_folder import FileEntry, Manifest, write_manifest
+from libra.workloads.environments.data_folder import FileEntry, Manifest, ProblemRow, write_manifest, write_rows
 from libra.workloads.tools.sandbox import Limits, SandboxResult
 from tests.unit.workloads.environments.episodes import play, turns
 
@@ -230,6 +230,32 @@ def test_prepared_data_are_read(work: Path, tmp_path: Path) -> None:
         environment.demonstrations(0)
     pytest.importorskip("math_verify", reason="answers are judged by math-verify")
     assert play(environment, task, r"\boxed{\frac{2}{4}}")[1] == 1.0
+    environment.close()
+
+
+@pytest.mark.parametrize(
+    ("problem", "answer", "truth", "reward"),
+    [
+        (r"Compute $\frac{1}{4} + \frac{1}{4}$.", r"\frac{1}{4}+\frac{1}{4}", r"\frac{1}{2}", 0.0),
+        ("What is 12 * 12?", "12 * 12", "144", 0.0),
+        ("What is 12 * 12?", "144", "144", 1.0),
+        ("What is 12 * 12?", "12^2", "144", 1.0),  # not copied: whoever rewrites has begun to compute
+        ("Of 3 and 5, which is larger?", "5", "5", 1.0),
+        ("Factor $x^2 - 1$; is $(x-1)(x+1)$ right?", "(x-1)(x+1)", "(x-1)(x+1)", 1.0),  # the truth is none to compute
+    ],
+)
+def test_the_question_of_prepared_data_is_no_answer(
+    problem: str, answer: str, truth: str, reward: float, work: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("math_verify", reason="answers are judged by math-verify")
+    data = tmp_path / "data"
+    data.mkdir()
+    files = {f"{split}.jsonl": write_rows(data / f"{split}.jsonl", [ProblemRow("a", problem, truth)])
+             for split in NUM_TASKS}  # fmt: skip
+    write_manifest(data, Manifest("dapo-math", files=files))
+    environment = DapoMath(EnvironmentContext(work, data=data))
+    (task,) = environment.tasks("train")
+    assert play(environment, task, rf"\boxed{{{answer}}}")[1] == reward
     environment.close()
 
 
