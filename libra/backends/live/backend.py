@@ -166,5 +166,5 @@ def _environment(platform: str, folder: Path) -> dict[str, str]:
 
 def _runtime_env(env: dict[str, str]) -> str:
     """The same for workers on other nodes, which inherit nothing."""
-    pairs = ", ".join(f"{name}: '{value}'" for name, value in env.items())
+    pairs = ", ".join(f"{name}: '{value}'" for name, value in env.items() if name != "RAY_ADDRESS")
     return f"+ray_kwargs.ray_init.runtime_env.env_vars={{{pairs}}}"
