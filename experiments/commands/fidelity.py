@@ -34,7 +34,7 @@ EXIT_MISSED = 3
 
 
 def predict(root: Path, out: Path, *, steps: int | None, as_json: bool) -> None:
-    """Fit, predict the runs on calibrated clusters, write `out`. Raises `ConfigError` when one has been made already."""
+    """Fit, predict the runs on calibrated clusters, write `out`. Raises `ConfigError` when one has been made."""
     store, registry = Store(root, create=False), Registry()
     done = _done(store, STUDY)
     if done:
