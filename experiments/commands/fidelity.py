@@ -168,7 +168,7 @@ def _predicted(cell: Cell, registry: Registry, recorded: Calibration, fitted: Ta
     scene, steps = _scene(cell, registry), int(cell.override("live.num_steps") or 0)
     spans = []
     for seed in range(NUM_DRAWS):
-        groups = drawn(recorded.groups, recorded.prompts * (steps + 1), seed)
+        groups = drawn(recorded.settled, recorded.prompts, steps + 1, seed)
         workload = Recorded(groups, recorded.prompts, steps, recorded.max_context_tok, recorded.shown)
         spans.append(window(play(scene, fitted, workload).steps))
     times, rates = [span_s for span_s, _ in spans], [tok / span_s for span_s, tok in spans]
