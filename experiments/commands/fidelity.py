@@ -34,7 +34,7 @@ EXIT_MISSED = 3
 
 
 def predict(root: Path, out: Path, *, steps: int | None, as_json: bool) -> None:
-    """Fit, predict, write `out`. Raises `ConfigError` when a run to be predicted is in the store already."""
+    """Fit, predict the runs on calibrated clusters, write `out`. Raises `ConfigError` when one has been made."""
     store, registry = Store(root, create=False), Registry()
     done = _done(store, STUDY)
     if done:
@@ -43,7 +43,7 @@ def predict(root: Path, out: Path, *, steps: int | None, as_json: bool) -> None:
     runs = _calibrations(store, registry)
     tables = {name: _fit(parts) for name, parts in runs.items()}
     spec: StudySpec = registry.get("study", STUDY)
-    cells = list(spec.cells(StudyArgs(1, steps or spec.num_steps)))
+    cells = [cell for cell in spec.cells(StudyArgs(1, steps or spec.num_steps)) if cell.cluster in tables]
     found = Predictions(
         commit=_commit(),
         machine=machine(),
@@ -168,7 +168,7 @@ def _predicted(cell: Cell, registry: Registry, recorded: Calibration, fitted: Ta
     scene, steps = _scene(cell, registry), int(cell.override("live.num_steps") or 0)
     spans = []
     for seed in range(NUM_DRAWS):
-        groups = drawn(recorded.groups, recorded.prompts * (steps + 1), seed)
+        groups = drawn(recorded.settled, recorded.prompts, steps + 1, seed)
         workload = Recorded(groups, recorded.prompts, steps, recorded.max_context_tok, recorded.shown)
         spans.append(window(play(scene, fitted, workload).steps))
     times, rates = [span_s for span_s, _ in spans], [tok / span_s for span_s, tok in spans]

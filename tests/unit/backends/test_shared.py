@@ -135,14 +135,19 @@ def test_the_fit_finds_what_a_longer_run_of_another_pipeline_takes() -> None:
         assert ours / found.cores == pytest.approx(theirs / TRUE.cores, rel=0.3)
     assert found.between_s == pytest.approx(TRUE.between_s, rel=0.05)
     for kind in ("barrier", "async"):
-        groups = drawn(GROUPS, 21 * PROMPTS, seed=1)
+        groups = drawn(GROUPS, PROMPTS, 21, seed=1)
         truth, guess = (window(played(kind, table, 20, groups).steps)[0] for table in (TRUE, found))
         assert guess == pytest.approx(truth, rel=0.03)
 
 
-def test_draws_depend_on_the_seed_alone() -> None:
-    assert drawn(GROUPS, 10, 1) == drawn(GROUPS, 10, 1)
-    assert drawn(GROUPS, 10, 1) != drawn(GROUPS, 10, 2)
+def test_draws_depend_on_the_seed_alone_and_keep_batches_whole() -> None:
+    found = drawn(GROUPS, PROMPTS, 10, 1)
+    assert found == drawn(GROUPS, PROMPTS, 10, 1)
+    assert found != drawn(GROUPS, PROMPTS, 10, 2)
+    for first in range(0, len(found), PROMPTS):
+        number = found[first][0].group
+        assert number % PROMPTS == 0
+        assert found[first : first + PROMPTS] == GROUPS[number : number + PROMPTS]
 
 
 def test_a_table_survives_its_file(tmp_path) -> None:  # type: ignore[no-untyped-def]

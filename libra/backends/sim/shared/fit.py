@@ -42,6 +42,12 @@ class Calibration:
     events: Sequence[Event]
 
     @property
+    def settled(self) -> Sequence[Group]:
+        """Whole batches without the first two, which verl starts together while processes warm up (tools are slow
+        then), and without the last, which nobody trains."""
+        return self.groups[2 * self.prompts : len(self.steps) * self.prompts]
+
+    @property
     def workload(self) -> Recorded:
         return Recorded(self.groups, self.prompts, len(self.steps), self.max_context_tok, self.shown)
 

@@ -56,10 +56,14 @@ class Recorded:
         return ()
 
 
-def drawn(groups: Sequence[Group], num: int, seed: int) -> list[Group]:
-    """`num` groups with replacement: another run of the same tasks by the same policy."""
-    chosen = stream("fidelity", seed).integers(0, len(groups), size=num)
-    return [groups[index] for index in np.asarray(chosen).tolist()]
+def drawn(groups: Sequence[Group], prompts: int, num_batches: int, seed: int) -> list[Group]:
+    """Another run of the same tasks by the same policy: recorded batches of `prompts` groups, with replacement.
+
+    A batch stays whole, since its tools were slow or fast together.
+    """
+    batches = [groups[first : first + prompts] for first in range(0, len(groups) - prompts + 1, prompts)]
+    chosen = stream("fidelity", seed).integers(0, len(batches), size=num_batches)
+    return [group for index in np.asarray(chosen).tolist() for group in batches[index]]
 
 
 @dataclass(frozen=True)
