@@ -32,7 +32,9 @@ def build(sources: Sources) -> Plot:
     found = read(sources.store.root / FIDELITY_FILE) or read(SHIPPED)
     pairs = found.pairs() if found else []
     if found is None or not pairs:
-        return Plot("fidelity", TITLE, CAPTION, missing="No predicted live run; run `libra fidelity --help` for the steps.")
+        return Plot(
+            "fidelity", TITLE, CAPTION, missing="No predicted live run; run `libra fidelity --help` for the steps."
+        )
     return Plot("fidelity", TITLE, CAPTION, _figure(pairs), table_of(pairs), notes(found))
 
 

@@ -14,7 +14,7 @@ from libra.core.errors import ConfigError
 def test_built_in_clusters() -> None:
     assert list_clusters() == ("a800x48", "a800x8", "cpu2", "cpu3", "h100x64")
     assert all(load_cluster(name).name == name for name in list_clusters())
-    assert [load_cluster(name).num_gpus for name in list_clusters()] == [48, 8, 2, 64]
+    assert [load_cluster(name).num_gpus for name in list_clusters()] == [48, 8, 2, 3, 64]
 
 
 def test_a800_is_two_thirds_of_a100_in_nvlink_only() -> None:
