@@ -59,7 +59,7 @@ def diamonds(figure: Figure) -> list[tuple[float, float]]:
     return [(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in lines]  # type: ignore[index]
 
 
-@pytest.mark.parametrize("name", [name for name in FIGURES if name != "published_steps"])
+@pytest.mark.parametrize("name", [name for name in FIGURES if name not in ("published_steps", "fidelity")])
 def test_a_store_without_the_study_is_said(made_store, name: str) -> None:
     plot = build(name, made_store())
     assert plot.figure is None and plot.table is None
