@@ -73,7 +73,7 @@ def _study_row(name: str, cells: Sequence[StoredCell]) -> dict[str, str]:
         "workloads": ", ".join(dict.fromkeys(workload_name(cell.cell.workload) for cell in cells)),
         "systems": str(len({cell.cell.policy for cell in cells})),
         "seeds": str(len({cell.cell.seed for cell in cells})),
-        "simulated steps per run": "; ".join(_steps_text(each, drifts) for each in steps),
+        "steps per run": "; ".join(_steps_text(each, drifts) for each in steps),
     }
 
 
@@ -101,7 +101,7 @@ def _facts(cells: Sequence[StoredCell]) -> list[tuple[str, str]]:
         ("commit", _distinct(commits)),
         ("Python", _distinct(str(each.get("python", "?")) for each in kept)),
         ("packages", _distinct(packages)),
-        ("machine that simulated", _distinct(hosts)),
+        ("machine", _distinct(hosts)),
         ("wall time of all cells, summed", f"{sum(walls):,.0f} s"),
     ]  # fmt: skip
 

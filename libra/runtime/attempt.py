@@ -30,6 +30,9 @@ TIMES_NAME = "decide_s.f64"
 ROWS_NAME = "rows.jsonl"
 
 
+MEND = "to start the run anew, delete the cell's folder live/checkpoints"
+
+
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of `rows.jsonl`."""
 
@@ -126,14 +129,14 @@ def carry_over(old: Path, until: Position, recorder: AttemptRecorder, policy: Po
     found = 0
     for event, commands in islice(decisions(old / LOG_NAME), until.num_decisions):
         if tuple(policy.decide(event)) != commands:
-            raise PolicyError(f"event {found} of the run to resume is answered otherwise now; start it anew")
+            raise PolicyError(f"event {found} of the run to resume is answered otherwise now; {MEND}")
         recorder.decision(event, commands, float(times[found]))
         found += 1
     rows = list(islice(_rows(old / ROWS_NAME), until.num_rows))
     if (found, len(rows)) != (until.num_decisions, until.num_rows):
         raise StoreError(
             f"{found} decisions and {len(rows)} rows are left of {until.num_decisions} and {until.num_rows}",
-            where=str(old), mend="start the run anew: delete the cell's folder live/checkpoints",
+            where=str(old), mend=MEND,
         )  # fmt: skip
     for row in rows:
         if row.step is not None:

@@ -28,7 +28,6 @@ COMPACTED_SHARE = 0.5
 class _Entry(msgspec.Struct):
     """An API call, or a sub-agent with calls of its own."""
 
-    type: str = "n"
     t: float | None = None
     num_in: int | None = msgspec.field(default=None, name="in")
     num_out: int | None = msgspec.field(default=None, name="out")
@@ -38,6 +37,11 @@ class _Entry(msgspec.Struct):
     agent_id: str | None = None
     status: str | None = None
     requests: list[_Entry] = []
+
+    @property
+    def is_agent(self) -> bool:
+        """It has a name or calls, and no counts of its own."""
+        return self.num_in is None and (self.agent_id is not None or bool(self.requests))
 
 
 class _Session(msgspec.Struct):
@@ -62,9 +66,9 @@ def read(value: Any, place: Place, findings: Findings) -> Iterator[Sample | RowE
     name = clean(session.id)
     for number, episode in enumerate(_episodes(session.requests)):
         yield _sample_or_error(f"{name}#{number}", episode, None, findings)
-    for number, agent in enumerate(_subagents(session.requests)):
-        findings.count("subagent")
-        calls = [entry for entry in agent.requests if entry.type != "subagent"]
+    for number, agent in enumerate(_agents(session.requests)):
+        findings.count("agent")
+        calls = [entry for entry in agent.requests if not entry.is_agent]
         if calls:
             status: TrajectoryStatus = "completed" if agent.status == "completed" else "aborted"
             yield _sample_or_error(f"{name}/{clean(agent.agent_id or str(number))}", agent.requests, status, findings)
@@ -77,15 +81,15 @@ def _episodes(entries: Sequence[_Entry]) -> Iterator[list[_Entry]]:
         if entry.stop == END:
             yield episode
             episode = []
-    if any(entry.type != "subagent" for entry in episode):
+    if any(not entry.is_agent for entry in episode):
         yield episode
 
 
-def _subagents(entries: Sequence[_Entry]) -> Iterator[_Entry]:
+def _agents(entries: Sequence[_Entry]) -> Iterator[_Entry]:
     for entry in entries:
-        if entry.type == "subagent":
+        if entry.is_agent:
             yield entry
-            yield from _subagents(entry.requests)
+            yield from _agents(entry.requests)
 
 
 def _sample_or_error(
@@ -101,20 +105,20 @@ def _sample(name: str, entries: Sequence[_Entry], status: TrajectoryStatus | Non
     turns = TurnBuilder(findings)
     before: _Entry | None = None
     first_in: int | None = None
-    has_subagent = False
+    has_agent = False
     for number, entry in enumerate(entries):
-        if entry.type == "subagent":
-            has_subagent = True
+        if entry.is_agent:
+            has_agent = True
             continue
         if entry.num_in is None or entry.num_out is None:
             raise RowError(f"request {number} has no token counts (`in`, `out`)")
         if before:
-            tool = "subagent" if has_subagent else _tool(before, entry)
+            tool = "agent" if has_agent else _tool(before, entry)
             turns.observe(tool, 0, "unknown", _latency_s(before, entry))
             _note_oddities(before, entry, findings)
         turns.generate(entry.num_out, context_tok=entry.num_in)
         first_in = entry.num_in if first_in is None else first_in
-        before, has_subagent = entry, False
+        before, has_agent = entry, False
     if before is None or first_in is None:
         raise RowError("no requests")
     return Sample(name, first_in, turns.build(), status=status or _end(before), is_exact=True)

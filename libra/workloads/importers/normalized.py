@@ -16,8 +16,8 @@ from libra.workloads.importers.turns import TurnBuilder
 
 UNGROUPED = ("kv-cache-tester", "SWE-agent")
 """Sources whose equal prompt ids are no samples of one prompt: parts of a session, or runs of other configurations."""
-SUBAGENTS = "kv-cache-tester/subagents"
-"""Here `success` says whether the sub-agent ended by itself; it is no reward."""
+AGENTS = "kv-cache-tester/"
+"""How the source of sub-agents begins: there `success` says whether it ended by itself, and is no reward."""
 MAX_NAME_CHARS = 256
 """Trajectory ids may be file paths."""
 ENDS_SURE = (None, "end_turn", "stop")
@@ -79,14 +79,14 @@ def read(value: Any, place: Place, findings: Findings) -> Iterator[Sample]:
     name = f"{line.source}/{line.prompt_id}" if line.source else str(line.prompt_id)
     if not is_grouped and line.traj_id is not None:
         name = f"{line.sample}/{line.traj_id}" if isinstance(line.sample, str) else str(line.traj_id)
-    is_subagent = line.source == SUBAGENTS
+    is_agent = line.source.startswith(AGENTS)
     yield Sample(
         prompt_id=clean(name, MAX_NAME_CHARS),
         prompt_tok=line.prompt_tokens,
         turns=turns.build(),
         group=f"{line.source} {line.prompt_id}" if is_grouped else None,
-        reward=None if line.success is None or is_subagent else float(line.success),
-        status=_end(line, is_subagent, findings),
+        reward=None if line.success is None or is_agent else float(line.success),
+        status=_end(line, is_agent, findings),
         is_exact=_is_exact(line.tok),
     )
 
@@ -104,8 +104,8 @@ def _status(turn: _Turn) -> tuple[ToolStatus, str]:
     return ("ok" if turn.ok else "error"), "status_typed"
 
 
-def _end(line: _Line, is_subagent: bool, findings: Findings) -> TrajectoryStatus:
-    if is_subagent:
+def _end(line: _Line, is_agent: bool, findings: Findings) -> TrajectoryStatus:
+    if is_agent:
         return "aborted" if line.success is False else "completed"
     stop = line.turns[-1].stop if line.turns else None
     if stop in ENDS_SURE:

@@ -103,7 +103,7 @@ def test_failures_and_mixed_code_are_in_the_warning_box(made_store, made_cell) -
 
 def test_steps_stand_for_a_part_of_the_training(made_store, made_cell) -> None:
     store = made_store([(made_cell(policy="made-up", num_steps=50), 10.0)])
-    assert list(describe(store, ()).studies["simulated steps per run"]) == [
+    assert list(describe(store, ()).studies["steps per run"]) == [
         "50, each standing for 10 of 500 training steps"
     ]  # fmt: skip
 

@@ -145,13 +145,13 @@ def test_kv_cache_tester(dumps: Path, imported: Imported) -> None:
         Turn(30),
     ), "a lost answer does not end an episode, nor does a compaction; its negative payload counts 0"
     assert (first.prompt_id, first.status) == ("trace_9001#0", "completed")
-    assert second.turns == (Turn(50, ToolReturn("subagent", 0, "unknown", 10.0)), Turn(25))
+    assert second.turns == (Turn(50, ToolReturn("agent", 0, "unknown", 10.0)), Turn(25))
     assert second.status == "aborted", "the recording stops at a call"
     assert (agent.prompt_id, agent.status, agent.prompt_tok) == ("trace_9001/agent_1", "completed", 200)
     assert agent.turns == (Turn(20, ToolReturn("tool_use", 30, "unknown", 1.0)), Turn(10))
     assert [row.group for row in result.trajectories] == [0, 1, 2]
     counted = result.report.counted
-    assert (counted["negative_payload"], counted["compaction"], counted["subagent"], counted["no_stop"]) == (2, 1, 1, 1)
+    assert (counted["negative_payload"], counted["compaction"], counted["agent"], counted["no_stop"]) == (2, 1, 1, 1)
 
 
 def test_kv_cache_tester_a_bad_episode_loses_no_other(imported: Imported, lines: Lines) -> None:

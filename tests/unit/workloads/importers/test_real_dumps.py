@@ -156,8 +156,8 @@ def test_normalized_episodes(traces: Path, imported: Imported, tmp_path: Path) -
     assert read_trace(tmp_path / "t.jsonl.gz")[1] == result.trajectories
 
 
-def test_normalized_subagents(traces: Path, imported: Imported) -> None:
-    result = imported("normalized", traces / "kv-cache-tester" / "subagents.jsonl.gz")
+def test_normalized_agents(traces: Path, imported: Imported) -> None:
+    result = imported("normalized", *(traces / "kv-cache-tester").glob("*agents.jsonl.gz"))
     assert counts(result) == (63, 63, 676)
     assert len(result.report.outcome.censored) == 4, "0.937 of 63 completed"
 
