@@ -11,7 +11,7 @@ from libra.backends.sim.shared.cores import SLICE_S, SharedClock, Station
 from libra.backends.sim.shared.fit import Calibration, fit
 from libra.backends.sim.shared.observe import window
 from libra.backends.sim.shared.play import Played, Recorded, Scene, drawn, play
-from libra.backends.sim.shared.table import Engine, Table, Trainer, read_table, write_table
+from libra.backends.sim.shared.table import Engine, Table, Trainer, read_table
 from libra.clusters import load_cluster
 from libra.core.errors import ConfigError
 from libra.core.events import PipelineSpec
@@ -151,7 +151,7 @@ def test_draws_depend_on_the_seed_alone_and_keep_batches_whole() -> None:
 
 
 def test_a_table_survives_its_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    write_table(tmp_path / "table.json", TRUE)
+    tmp_path / "table.json".write_bytes(msgspec.json.encode(TRUE))
     assert read_table(str(tmp_path / "table.json")) == TRUE
     assert read_table(msgspec.json.encode(TRUE).decode()) == TRUE
 

@@ -52,8 +52,3 @@ def read_table(text: str) -> Table:
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(f"no table of a live machine: {error}", where="sim.table", value=text,
                           mend="`libra fidelity predict` fits them to live cells") from None  # fmt: skip
-
-
-def write_table(path: Path, table: Table) -> None:
-    """As indented JSON."""
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(table)) + b"\n")
