@@ -150,8 +150,8 @@ def test_draws_depend_on_the_seed_alone_and_keep_batches_whole() -> None:
         assert found[first : first + PROMPTS] == GROUPS[number : number + PROMPTS]
 
 
-def test_a_table_survives_its_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    tmp_path / "table.json".write_bytes(msgspec.json.encode(TRUE))
+def test_a_table_is_read_from_a_file_or_as_text(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "table.json").write_bytes(msgspec.json.encode(TRUE))
     assert read_table(str(tmp_path / "table.json")) == TRUE
     assert read_table(msgspec.json.encode(TRUE).decode()) == TRUE
 
