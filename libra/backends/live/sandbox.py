@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from libra.backends.live.own_loop import on_own_loop
+from libra.backends.live.program import Program
 from libra.backends.live.sandbox_mounts import WAYS, WORK, Mounts, python_folder
 from libra.backends.live.sandbox_watch import children, limit_hit
 from libra.core.errors import ConfigError, unknown_name
@@ -82,11 +82,6 @@ class LinuxSandbox:
 
     async def run(self, argv: Sequence[str], folder: Path, limits: Limits, stdin: bytes = b"") -> SandboxResult:
         called_s = time.monotonic()
-        return await on_own_loop(lambda: self._when_free(argv, folder, limits, stdin, called_s))
-
-    async def _when_free(
-        self, argv: Sequence[str], folder: Path, limits: Limits, stdin: bytes, called_s: float
-    ) -> SandboxResult:
         async with self._slots:
             return await self._run(argv, folder, limits, stdin, called_s)
 
@@ -95,23 +90,14 @@ class LinuxSandbox:
     ) -> SandboxResult:
         owner = self._owner(folder)
         started_s = time.monotonic()
-        process = await asyncio.create_subprocess_exec(
-            *self._command(argv, folder, limits, owner),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,  # what the tools around the program say is none of its output
-            env=_environment(),
-            start_new_session=True,
-        )
+        process = Program(self._command(argv, folder, limits, owner), stdin, _environment())
         drain = asyncio.create_task(_drain(process, limits.output_bytes))
-        feed = asyncio.create_task(_feed(process, stdin))
         hit: LimitName | None = None
         try:
             hit = await _watch(process, folder.resolve(), limits, started_s)
         finally:
             await asyncio.shield(asyncio.create_task(_end(process)))
             kept, is_truncated = await drain
-            feed.cancel()
         status = process.returncode
         return SandboxResult(
             exit_status=None if hit or status is None or status < 0 else status,
@@ -175,9 +161,7 @@ def _environment() -> dict[str, str]:
     }
 
 
-async def _watch(
-    process: asyncio.subprocess.Process, folder: Path, limits: Limits, started_s: float
-) -> LimitName | None:
+async def _watch(process: Program, folder: Path, limits: Limits, started_s: float) -> LimitName | None:
     """Wait for the end or for a limit, which is named."""
     ended = asyncio.ensure_future(process.wait())
     try:
@@ -195,7 +179,7 @@ async def _watch(
         ended.cancel()
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(process: Program) -> None:
     """Kill what still runs, and return when all of it is dead.
 
     Process 1 is killed rather than `unshare`, so that there is somebody who waits until the namespace is empty.
@@ -217,24 +201,11 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-async def _drain(process: asyncio.subprocess.Process, keep_bytes: int) -> tuple[bytes, bool]:
+async def _drain(process: Program, keep_bytes: int) -> tuple[bytes, bool]:
     """Read to the end, whatever its size; the first bytes, and whether any were dropped."""
-    assert process.stdout is not None
-    kept, is_truncated = bytearray(), False
-    while chunk := await process.stdout.read(CHUNK_BYTES):
+    output, kept, is_truncated = await process.output(), bytearray(), False
+    while chunk := await output.read(CHUNK_BYTES):
         room = keep_bytes - len(kept)
         kept += chunk[:room]
         is_truncated |= len(chunk) > room
     return bytes(kept), is_truncated
-
-
-async def _feed(process: asyncio.subprocess.Process, stdin: bytes) -> None:
-    """Write and close; a program need not read it."""
-    assert process.stdin is not None
-    try:
-        process.stdin.write(stdin)
-        await process.stdin.drain()
-    except (BrokenPipeError, ConnectionResetError):
-        return
-    finally:
-        process.stdin.close()

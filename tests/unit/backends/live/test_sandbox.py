@@ -402,10 +402,35 @@ class ForkingLoop(asyncio.SelectorEventLoop):
     """Stands for uvloop, whose way of starting a process may wait for ever in a process with many threads."""
 
     async def subprocess_exec(self, *args: object, **kwargs: object) -> tuple[asyncio.SubprocessTransport, object]:
-        raise AssertionError("a process was started on the caller's loop")
+        raise AssertionError("a process was started by the caller's loop")
 
 
-def test_no_process_is_started_on_the_callers_loop(sandbox: LinuxSandbox, folder: Path) -> None:
+class NoWatcher(asyncio.DefaultEventLoopPolicy):
+    """As uvloop's policy, which Ray sets for the whole process."""
+
+    def get_child_watcher(self) -> asyncio.AbstractChildWatcher:
+        raise NotImplementedError
+
+
+def test_no_process_is_started_by_the_callers_loop(
+    sandbox: LinuxSandbox, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asyncio.events, "_event_loop_policy", NoWatcher())
     with asyncio.Runner(loop_factory=ForkingLoop) as runner:
-        result = runner.run(sandbox.run(["echo", "done"], folder, Limits()))
+        result = runner.run(sandbox.run(["cat"], folder, Limits(), b"done\n"))
     assert (result.output, result.status) == ("done\n", "ok")
+
+
+def test_uvloop_runs_it(sandbox: LinuxSandbox, folder: Path) -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def some() -> list[SandboxResult]:
+        calls = (sandbox.run(["sh", "-c", "cat; exit 3"], folder, Limits(), b"%d" % i) for i in range(8))
+        return list(await asyncio.gather(*calls))
+
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    try:
+        results = asyncio.run(some())
+    finally:
+        asyncio.set_event_loop_policy(None)
+    assert [(result.output, result.exit_status) for result in results] == [(str(i), 3) for i in range(8)]
