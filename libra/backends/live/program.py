@@ -1,8 +1,6 @@
-"""A program with its output as a stream, started by `subprocess` itself and not by the event loop.
+"""A program with its output as a stream, started by `subprocess` and not by the event loop.
 
-Ray runs actors on uvloop, which runs Python in the child that it forks: a lock that another thread held at that moment
-is held there for ever, and parent and child wait for each other (once in some thousand starts). Python's own loop asks
-the process-wide policy, which is uvloop's there, for a child watcher that it has not. `subprocess` needs neither.
+Python's loop asks the process-wide policy for a child watcher, which is uvloop's in Ray's actors and has none.
 """
 
 from __future__ import annotations

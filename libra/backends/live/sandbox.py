@@ -19,6 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from libra.backends.live.own_loop import on_own_loop
 from libra.backends.live.program import Program
 from libra.backends.live.sandbox_mounts import WAYS, WORK, Mounts, python_folder
 from libra.backends.live.sandbox_watch import children, limit_hit
@@ -82,6 +83,11 @@ class LinuxSandbox:
 
     async def run(self, argv: Sequence[str], folder: Path, limits: Limits, stdin: bytes = b"") -> SandboxResult:
         called_s = time.monotonic()
+        return await on_own_loop(lambda: self._when_free(argv, folder, limits, stdin, called_s))
+
+    async def _when_free(
+        self, argv: Sequence[str], folder: Path, limits: Limits, stdin: bytes, called_s: float
+    ) -> SandboxResult:
         async with self._slots:
             return await self._run(argv, folder, limits, stdin, called_s)
 

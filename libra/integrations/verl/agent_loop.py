@@ -155,7 +155,9 @@ class LibraAgentLoopWorker(_Worker):
             return await super()._run_agent_loop(
                 sampling_params, trajectory, agent_name=agent_name, trace=trace, **kwargs
             )
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Exception):
+                await self.llm_client._load_balancer.failed.remote(f"{type(error).__name__}: {error}")
             await self._tell_end(Ended(opened.key, "aborted"))
             raise
 

@@ -23,6 +23,8 @@ from libra.runtime.controller import Controller
 
 WAIT_S = 0.2
 """Between looks for an engine while none is up: short against the seconds that a restart takes."""
+MAX_FAILURES = 64
+"""Trajectories in a row that end with an exception: more than any one prompt's group. verl would try for ever."""
 
 
 class LibraRouter:
@@ -40,6 +42,8 @@ class LibraRouter:
         self._numbers: dict[str, int] = {}
         self._inflight: Counter[str] = Counter()
         self._lost: list[int] = []
+        self._num_failures = 0
+        self._failure = ""
         self._saved: Saved | None = None
         if servers:
             self._check_sizes(len(servers))
@@ -83,6 +87,12 @@ class LibraRouter:
         lost, self._lost = self._lost, []
         return lost
 
+    async def take_failure(self) -> str | None:
+        """Why the job makes no progress, once `MAX_FAILURES` trajectories in a row have failed."""
+        if self._num_failures < MAX_FAILURES:
+            return None
+        return f"{self._num_failures} trajectories in a row failed, the last one with\n{self._failure}"
+
     async def step_done(self, done: StepDone) -> None:
         self._session.step_done(done)
 
@@ -101,10 +111,16 @@ class LibraRouter:
 
     async def ended(self, end: Ended) -> None:
         """Written at once, so that what is trained is on disk: verl's own trainers report neither steps nor the end."""
+        if end.status != "aborted":
+            self._num_failures = 0
         self._session.ended(end)
         if self._is_stock:
             self._session.write_untrained(end.key)
         self._recorder.flush()
+
+    async def failed(self, error: str) -> None:
+        """A trajectory, of an evaluation too, ended with an exception of its environment or reward."""
+        self._num_failures, self._failure = self._num_failures + 1, error
 
     async def server_lost(self, address: str) -> None:
         """An engine no longer answers."""

@@ -3,7 +3,7 @@
 The router's actor says which instances were lost. Their actors are ended, a replica of the same size takes the place,
 gets the trainer's weights, and only then takes turns again. The trainer lets go of `lock` while it only waits.
 What cannot be replaced (the router, agent-loop workers, the last engine) ends the job, which would wait for ever; a
-checkpoint is where it goes on.
+checkpoint is where it goes on. So does an environment or reward that fails for every trajectory.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Supervisor(threading.Thread):
                 for instance in ray.get(self._trainer.router.take_lost.remote()):
                     self._try_restart(instance)
                 self._look_at_workers()
+                if failure := ray.get(self._trainer.router.take_failure.remote()):
+                    _end_job(failure)
         except Exception as error:
             if not self._over.is_set():
                 _end_job(f"{type(error).__name__}: {error}")

@@ -421,16 +421,46 @@ def test_no_process_is_started_by_the_callers_loop(
     assert (result.output, result.status) == ("done\n", "ok")
 
 
-def test_uvloop_runs_it(sandbox: LinuxSandbox, folder: Path) -> None:
-    uvloop = pytest.importorskip("uvloop")
+def test_a_busy_uvloop_lives_through_it(sandbox: LinuxSandbox, folder: Path) -> None:
+    """Given the pipe of a program, uvloop closes it twice, and aborts when another file had got its number."""
+    pytest.importorskip("uvloop")
+    done = subprocess.run(
+        [sys.executable, "-c", BUSY, sandbox.way, str(folder)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "300 of 300\n"), done.stderr
 
-    async def some() -> list[SandboxResult]:
-        calls = (sandbox.run(["sh", "-c", "cat; exit 3"], folder, Limits(), b"%d" % i) for i in range(8))
-        return list(await asyncio.gather(*calls))
 
-    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
-    try:
-        results = asyncio.run(some())
-    finally:
-        asyncio.set_event_loop_policy(None)
-    assert [(result.output, result.exit_status) for result in results] == [(str(i), 3) for i in range(8)]
+BUSY = """
+import asyncio, os, sys, threading, time
+from pathlib import Path
+import uvloop
+from libra.backends.live.sandbox import open_sandbox
+from libra.workloads.tools.sandbox import Limits
+
+def open_files():
+    while True:
+        number = os.open("/dev/null", os.O_RDONLY)
+        time.sleep(0.0005)
+        os.close(number)
+
+async def connect(address):
+    while True:
+        _, writer = await asyncio.open_unix_connection(address)
+        writer.close()
+        await writer.wait_closed()
+
+async def main():
+    sandbox, folder = open_sandbox(sys.argv[1]), Path(sys.argv[2])
+    address = str(folder.parent / "socket")
+    server = await asyncio.start_unix_server(lambda reader, writer: writer.close(), address)
+    tasks = [asyncio.ensure_future(connect(address)) for _ in range(4)]
+    calls = [sandbox.run(["cat"], folder, Limits(), b"%d" % each) for each in range(300)]
+    outputs = [result.output for result in await asyncio.gather(*calls)]
+    assert not any(task.done() for task in tasks), tasks
+    print(sum(output == str(each) for each, output in enumerate(outputs)), "of 300")
+
+for _ in range(4):
+    threading.Thread(target=open_files, daemon=True).start()
+asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+asyncio.run(main())
+"""
