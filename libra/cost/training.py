@@ -71,6 +71,17 @@ def forward_flops(model: Model, num_tok: float, square_tok: float) -> float:
     return linear + 2 * model.num_layers * model.num_heads * model.head_dim * square_tok
 
 
+def train_efficiency(model: Model) -> float:
+    """Share of peak FLOP/s in training."""
+    return MOE_TRAIN_EFFICIENCY if model.is_moe else TRAIN_EFFICIENCY
+
+
+def least_train_s(cluster: Cluster, model: Model, load: TrainLoad, num_gpus: int) -> float:
+    """Seconds that no layout of `num_gpus` is below: the compute alone, without recompute, evenly spread."""
+    flops = num_passes(TrainLayout(1, 1, recompute=False)) * forward_flops(model, load.total_tok, load.square_tok)
+    return flops / (num_gpus * cluster.gpu.peak_tflops * 1e12 * train_efficiency(model))
+
+
 def num_passes(layout: TrainLayout) -> int:
     """Forward equivalents of a GRPO update: forward, backward (two), old log-probabilities, recompute."""
     return 4 + (1 if layout.recompute else 0)
@@ -92,8 +103,7 @@ def train_time(
     square = max(load.square_tok / dp, load.longest_tok**2)
     flops = num_passes(layout) * forward_flops(model, tok, square)
     peak = cluster.gpu.peak_tflops * 1e12 * layout.replica_gpus
-    efficiency = MOE_TRAIN_EFFICIENCY if model.is_moe else TRAIN_EFFICIENCY
-    compute_s = flops / (peak * efficiency)
+    compute_s = flops / (peak * train_efficiency(model))
     tensor_s = _tensor_s(cluster, model, layout, tok)
     stage_s = compute_s + tensor_s + _expert_s(cluster, model, layout, tok)
     num_micro = num_micro_batches(load, layout, dp)

@@ -1,0 +1,68 @@
+"""A step time that no plan of a cluster is below, by the estimate that prices plans: how far can the best one be off?
+
+Rollout: every request needs at least so many GPU seconds, on whatever instance, and the longest one its serial time.
+Training: the FLOPs of a step at the estimate's efficiency. Both hold for every split, layout and routing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from libra.cost.requests import Requests
+from libra.cost.rollout import MAX_SEQUENCES, Engine, serial_s
+from libra.cost.training import least_train_s
+from libra.planning.estimate import Demand, Estimator
+
+
+def rollout_gpu_s(engines: Sequence[Engine], requests: Requests) -> float:
+    """GPU seconds of a step's requests, each on the size that takes the fewest."""
+    each = [
+        engine.tp
+        * (
+            requests.generated_tok * least_s_per_tok(engine)
+            + engine.kv_s_per_tok * requests.traffic_tok
+            + engine.prefill_s(requests.prefill_tok, requests.prefill_pairs)
+        )
+        for engine in engines
+    ]
+    return float((requests.weight * np.minimum.reduce(each)).sum())
+
+
+def least_s_per_tok(engine: Engine) -> float:
+    """Seconds of decode steps per generated token at the best batch, without KV reads.
+
+    Steps take longer with more sequences, so between batches n and n + 1 a token costs at least `step(n) / (n + 1)`.
+    """
+    batch = np.arange(1, MAX_SEQUENCES + 1)
+    return float((engine.step_s(batch) / (batch + 1)).min())
+
+
+def rollout_bound_s(estimator: Estimator, demand: Demand, sizes: Sequence[int], num_gpus: int) -> float:
+    """Corrected seconds that no rollout on `num_gpus` is below."""
+    engines = [estimator.engines[tp] for tp in sizes]
+    serial = np.minimum.reduce([serial_s(engine, demand.requests) for engine in engines])
+    versions = 1 if demand.schedule.staleness is None else demand.schedule.staleness + 1
+    work_s = rollout_gpu_s(engines, demand.requests) / num_gpus
+    return max(work_s, float(serial.max()) / versions) * demand.correction.rollout
+
+
+def train_bound_s(estimator: Estimator, demand: Demand, num_gpus: int) -> float:
+    """Corrected seconds that no training layout of `num_gpus` is below."""
+    least_s = least_train_s(estimator.cluster, estimator.model, demand.train, num_gpus)
+    return least_s * demand.correction.train + demand.correction.train_fixed_s
+
+
+def step_bound_s(estimator: Estimator, demand: Demand, sizes: Sequence[int], *, colocated: bool) -> float:
+    """Seconds that no plan of the whole cluster is below."""
+    total = estimator.cluster.num_gpus
+    splits = [(total, total)] if colocated else [(total - train, train) for train in range(1, total)]
+    return min(
+        estimator.combine(
+            demand,
+            rollout_bound_s(estimator, demand, sizes, rollout),
+            train_bound_s(estimator, demand, train),
+        ).step_s
+        for rollout, train in splits
+    )
