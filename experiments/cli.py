@@ -148,6 +148,22 @@ def train(
     )
 
 
+@app.command(rich_help_panel="Run")
+def plan(
+    rollout_s: Annotated[float | None, typer.Option(help="Seconds of rollout in a step.")] = None,
+    train_s: Annotated[float | None, typer.Option(help="Seconds of training in a step.")] = None,
+    gpus: Annotated[str | None, typer.Option(help="ROLLOUT:TRAIN, or one number when both use the same.")] = None,
+    pipeline: Annotated[str, typer.Option(help="How they run today: serial, colocated, barrier or async.")] = "",
+    longest_s: Annotated[float, typer.Option(help="Seconds of the longest trajectory; 0: unknown.")] = 0.0,
+    move_s: Annotated[float, typer.Option(help="Stall that changing the split would cost.")] = 60.0,
+    json: JsonOption = False,
+) -> None:
+    """The split for your job, its bound and what each mechanism would buy, from the two stage times of a step."""
+    from experiments.commands import plan as command
+
+    command.plan(command.Times(rollout_s, train_s, gpus, longest_s, pipeline, move_s), as_json=json)
+
+
 @app.command("list", rich_help_panel="Look")
 def list_(
     kind: Annotated[
