@@ -150,18 +150,27 @@ def train(
 
 @app.command(rich_help_panel="Run")
 def plan(
+    workload: Annotated[str | None, typer.Argument(help="search-r1, r2e-gym, dapo-math.")] = None,
+    source: Annotated[Path | None, typer.Option("--from", help="A rollout dump or canonical trace.")] = None,
     rollout_s: Annotated[float | None, typer.Option(help="Seconds of rollout in a step.")] = None,
     train_s: Annotated[float | None, typer.Option(help="Seconds of training in a step.")] = None,
     gpus: Annotated[str | None, typer.Option(help="ROLLOUT:TRAIN, or one number when both use the same.")] = None,
-    pipeline: Annotated[str, typer.Option(help="How they run today: serial, colocated, barrier or async.")] = "",
-    longest_s: Annotated[float, typer.Option(help="Seconds of the longest trajectory; 0: unknown.")] = 0.0,
-    move_s: Annotated[float, typer.Option(help="Stall that changing the split would cost.")] = 60.0,
+    pipeline: Annotated[str, typer.Option(help="serial (stage times only), colocated, barrier or async.")] = "",
+    longest_s: Annotated[float, typer.Option(help="With stage times: seconds of the longest trajectory.")] = 0.0,
+    move_s: Annotated[float, typer.Option(help="With stage times: stall that changing the split costs.")] = 60.0,
+    cluster: Annotated[str, typer.Option(help="Cluster, or a TOML file.")] = "a800x48",
+    model: Annotated[str, typer.Option(help="Model, or a TOML file.")] = "qwen3-14b",
+    batch: Annotated[int | None, typer.Option(min=1, help="Trajectories a training step.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """The split for your job, its bound and what each mechanism would buy, from the two stage times of a step."""
+    """Best plan, runners-up and a bound: from a workload, a rollout dump, or the two stage times of a step."""
     from experiments.commands import plan as command
 
-    command.plan(command.Times(rollout_s, train_s, gpus, longest_s, pipeline, move_s), as_json=json)
+    if rollout_s is None and train_s is None and gpus is None:
+        job = command.Job(workload, source, cluster, model, pipeline, batch)
+        return command.plan_job(job, as_json=json)
+    command.refuse_lengths(workload, source)
+    command.plan_times(command.Times(rollout_s, train_s, gpus, longest_s, pipeline, move_s), as_json=json)
 
 
 @app.command("list", rich_help_panel="Look")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.commands.output import console, figure, print_json, table
@@ -11,8 +12,14 @@ from libra.core.errors import ConfigError, unknown_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from libra.core.plan import Plan
+    from libra.core.policy import Finished, Statistics
+    from libra.core.records import Trajectory
+    from libra.planning.ranking import Ranked, Ranking
     from libra.planning.stages import Advice, Option
 
+PROFILE_GROUPS = 64
+"""Prompts drawn from a workload's generator."""
 PIPELINES = ("serial", "colocated", "barrier", "async")
 NUM_RUNNERS_UP = 5
 DEFINITIONS = {
@@ -38,7 +45,201 @@ class Times:
     move_s: float
 
 
-def plan(times: Times, *, as_json: bool) -> None:
+@dataclass(frozen=True)
+class Job:
+    """What is to be planned for: a workload's name or a dump, on a cluster."""
+
+    workload: str | None
+    source: Path | None
+    cluster: str
+    model: str
+    pipeline: str
+    batch: int | None
+
+
+def plan_job(job: Job, *, as_json: bool) -> None:
+    """Best plan, runners-up, bound and mechanisms for the lengths of a workload or a dump."""
+    from libra.clusters import load_cluster
+    from libra.models import load_model
+    from libra.planning.ranking import rank
+    from libra.planning.search import JointPlanner
+
+    pipeline = job.pipeline or "barrier"
+    if pipeline not in PIPELINES[1:]:
+        raise unknown_name("pipeline", pipeline, PIPELINES[1:])
+    cluster, model = load_cluster(job.cluster), load_model(job.model)
+    statistics, notes = _statistics(job, pipeline, model.max_context_tok)
+    ranking = rank(JointPlanner(cluster, model), statistics)
+    if as_json:
+        return print_json(_ranking_json(ranking, notes))
+    screen = console()
+    for line in (*_plan_lines(ranking, statistics), ""):
+        screen.print(line, markup=False)
+    screen.print(table("Plans", PLAN_COLUMNS, map(_plan_row, _shown(ranking))))
+    screen.print()
+    for line in _bought(ranking):
+        screen.print(line, markup=False)
+    for note in (*notes, ESTIMATE_NOTE):
+        screen.print(f"note: {note}", markup=False)
+
+
+def _statistics(job: Job, pipeline: str, limit_tok: int) -> tuple[Statistics, list[str]]:
+    import msgspec
+
+    from libra.core.events import PipelineSpec, RunStart
+    from libra.core.policy import Statistics
+
+    rows, batch, notes = _lengths(job, limit_tok)
+    group = max((row.sample for row in rows), default=0) + 1
+    spec = msgspec.convert({"kind": pipeline}, PipelineSpec)
+    run = RunStart(0.0, job.cluster, job.model, spec, batch, group, 1, limit_tok)
+    return Statistics(run, tuple(_finished(row) for row in rows)), notes
+
+
+def _lengths(job: Job, limit_tok: int) -> tuple[Sequence[Trajectory], int, list[str]]:
+    """Trajectories, how many make a step, and what was assumed about them."""
+    from libra.core.registry import Registry, parse_options
+
+    if (job.workload is None) == (job.source is None):
+        raise ConfigError("one source of lengths is needed", where="libra plan",
+                          allowed=("a workload", "--from DUMP", "--rollout-s, --train-s and --gpus"))  # fmt: skip
+    if job.workload is not None:
+        spec = Registry().get("workload", job.workload)
+        workload = spec.build(parse_options(spec.options, {}, f"workload {spec.name}"), 0, limit_tok)
+        notes = [f"lengths are drawn from the generator of {spec.name}, at the start of its drift"]
+        return workload.profile(PROFILE_GROUPS), job.batch or workload.batch, notes
+    from libra.workloads.trace_fit import Cleaning
+
+    assert job.source is not None
+    rows = _read(job.source)
+    cleaning = Cleaning(str(job.source), limit_tok)
+    rows = cleaning.fit(cleaning.fill(rows, 1.0, 600.0), "error")
+    notes = list(cleaning.warnings)
+    num_cut = sum(row.is_censored for row in rows)
+    if num_cut:
+        notes.append(f"{num_cut:,} of {len(rows):,} trajectories were cut off: their lengths are lower bounds")
+    if job.batch is None:
+        notes.append(f"a step is taken to be the dump's {len(rows):,} trajectories; --batch says otherwise")
+    return rows, job.batch or len(rows), notes
+
+
+def _read(source: Path) -> tuple[Trajectory, ...]:
+    """A canonical trace, or a dump of any format."""
+    from libra.workloads.importers import import_dump
+    from libra.workloads.trace_file import is_trace, read_trace
+
+    if is_trace(source):
+        return read_trace(source)[1]
+    return tuple(import_dump("auto", [source]).trajectories)
+
+
+def _finished(row: Trajectory) -> Finished:
+    from libra.core.policy import Finished
+
+    return Finished(row.prompt_tok, row.generated_tok, row.observed_tok, len(row.turns), row.tool_s, row.is_censored)
+
+
+ESTIMATE_NOTE = "times are estimates from datasheet figures and assumed efficiencies, not corrected by a run of yours"
+PLAN_COLUMNS = ("", "training", "rollout", "rollout s", "training s", "step s", "idle", "against best", "why it lost")
+
+
+def _shown(ranking: Ranking) -> list[Ranked]:
+    return list(ranking.plans[: NUM_RUNNERS_UP + 1])
+
+
+def _plan_row(ranked: Ranked) -> Sequence[object]:
+    expected = ranked.plan.expected
+    return (
+        "best" if ranked.times_best == 1 else "", training_of(ranked.plan), rollout_of(ranked.plan),
+        figure(expected.rollout_s), figure(expected.train_s), figure(expected.step_s),
+        f"{ranked.rollout_idle:.0%} : {ranked.train_idle:.0%}", f"{ranked.times_best - 1:+.1%}", _why_not(ranked),
+    )  # fmt: skip
+
+
+def _why_not(ranked: Ranked) -> str:
+    from libra.planning.search import HETEROGENEOUS_MARGIN, TIE_SHARE
+
+    if ranked.times_best == 1:
+        return ""
+    is_mixed = len({i.tp for i in ranked.plan.instances}) > 1
+    if is_mixed and ranked.times_best > 1 - HETEROGENEOUS_MARGIN and ranked.times_best <= 1 + TIE_SHARE:
+        return f"mixed sizes must gain {HETEROGENEOUS_MARGIN:.0%}: they need right length predictions"
+    return f"{ranked.bound_by} takes longer"
+
+
+def training_of(plan: Plan) -> str:
+    """GPUs and degrees of parallelism above 1."""
+    train = plan.train
+    degrees = {"TP": train.tp, "PP": train.pp, "CP": train.cp, "EP": train.ep, "DP": train.dp}
+    shown = " ".join(f"{name}{size}" for name, size in degrees.items() if size > 1)
+    return f"{train.num_gpus}: {shown or 'one GPU'}"
+
+
+def rollout_of(plan: Plan) -> str:
+    """GPUs and instances by size."""
+    from collections import Counter
+
+    sizes = Counter(i.tp for i in plan.instances)
+    shown = " + ".join(f"{count} x TP{tp}" for tp, count in sorted(sizes.items(), reverse=True))
+    return f"{plan.rollout_gpus}: {shown}"
+
+
+def _plan_lines(ranking: Ranking, statistics: Statistics) -> list[str]:
+    best, run = ranking.best.plan, statistics.run
+    totals = sorted(each.total_tok for each in statistics.finished)
+    lines = [
+        f"Best plan for {run.model} on {run.cluster}, pipeline {run.pipeline.kind}, {run.batch:,} trajectories a step "
+        f"(median {totals[len(totals) // 2]:,} tokens, longest {totals[-1]:,}):",
+        f"  training {training_of(best)}; rollout {rollout_of(best)}{'; colocated' if best.colocated else ''}",
+    ]
+    if len(best.bounds_tok) > 1:
+        lines.append(f"  buckets end at {', '.join(f'{bound:,}' for bound in best.bounds_tok)} tokens")
+    lines.append(
+        f"  step {figure(best.expected.step_s)} s; no plan of this cluster is below {figure(ranking.bound_s)} s by the "
+        f"same estimate: within {ranking.gap:.1%} of the optimum"
+    )
+    train, engine = ranking.memory_left
+    lines.append(f"  memory free: training {train:.0%}; rollout {engine:.0%} beside weights and one full sequence")
+    return lines
+
+
+def _bought(ranking: Ranking) -> list[str]:
+    """One line a mechanism."""
+    lines = ["What each mechanism saves of a step without it:"]
+    for name, share in ranking.mechanisms.items():
+        lines.append(f"  {name}   {share:+.1%}")
+    return lines
+
+
+def _ranking_json(ranking: Ranking, notes: list[str]) -> dict[str, Any]:
+    import dataclasses
+
+    import msgspec
+
+    def of(ranked: Ranked) -> dict[str, Any]:
+        found = dataclasses.asdict(ranked)
+        return found | {"plan": msgspec.to_builtins(ranked.plan), "bound_by": ranked.bound_by}
+
+    return {
+        "best": of(ranking.best),
+        "runners_up": [of(each) for each in ranking.plans[1 : NUM_RUNNERS_UP + 1]],
+        "bound_s": ranking.bound_s,
+        "gap": ranking.gap,
+        "memory_left": {"training": ranking.memory_left[0], "rollout": ranking.memory_left[1]},
+        "mechanisms": dict(ranking.mechanisms),
+        "notes": [*notes, ESTIMATE_NOTE],
+        "definitions": DEFINITIONS,
+    }
+
+
+def refuse_lengths(workload: str | None, source: Path | None) -> None:
+    """Raises `ConfigError`: stage times say it all."""
+    if workload is not None or source is not None:
+        raise ConfigError("lengths and stage times are two questions", where="libra plan",
+                          mend="give a workload or --from, or --rollout-s, --train-s and --gpus")  # fmt: skip
+
+
+def plan_times(times: Times, *, as_json: bool) -> None:
     """Raises `ConfigError` for figures that contradict one another."""
     from libra.planning.stages import Stages, advise
 

@@ -88,6 +88,11 @@ class JointPlanner:
             return moved
         return fresh
 
+    def compared(self, statistics: Statistics) -> tuple[Plan, ...]:
+        """Every plan that the search prices for a new job, one per split, training layout and kind of rollout."""
+        demand = self.estimator.demand(statistics, None)
+        return tuple(self._assemble(demand, candidate, None) for candidate in self._candidates(demand))
+
     def _repartition(self, demand: Demand, allocation: Allocation | None, current: Plan | None) -> Plan:
         candidates = list(self._candidates(demand))
         if not candidates:

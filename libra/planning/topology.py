@@ -112,8 +112,9 @@ def no_layout(cluster: Cluster, model: Model, num_gpus: int, max_context_tok: in
 
     limit = usable_bytes(cluster.gpu)
     enough = [n for n in range(1, cluster.num_gpus + 1) if least_bytes(n) <= limit]
+    more = next((n for n in enough if n > num_gpus), enough[-1] if enough else 0)
     mend = (
-        f"give training {next((n for n in enough if n > num_gpus), enough[-1])} of the cluster's GPUs"
+        f"give training {more} of the cluster's GPUs{' (a colocated pipeline does)' * (more == cluster.num_gpus)}"
         if enough
         else f"take a larger cluster than {cluster.name}, a smaller model or a shorter context"
     )

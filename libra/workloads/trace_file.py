@@ -24,6 +24,8 @@ SCHEMA_VERSION = 1
 SUFFIXES = (".jsonl.gz", ".parquet")
 HEADER_KEY = b"libra.header"
 """Key of the header in the parquet file's key-value metadata."""
+HEADER_BYTES = 1 << 20
+"""No header is longer; a dump's first line may be."""
 MAX_INT = 2**63 - 1
 """Parquet's int64."""
 GZIP_LEVEL = 6
@@ -71,6 +73,22 @@ def write_trace(path: Path, header: TraceHeader, trajectories: Iterable[Trajecto
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file says that it is a canonical trace, whole or not."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if path.name.endswith(".parquet"):
+            return HEADER_KEY in (pq.read_schema(path).metadata or {})
+        if path.name.endswith(".jsonl.gz"):
+            with gzip.open(path) as file:
+                return b'"schema_version"' in file.readline(HEADER_BYTES)
+    except (OSError, EOFError, zlib.error, pa.ArrowException):
+        return False
+    return False
 
 
 def read_trace(path: Path) -> tuple[TraceHeader, tuple[Trajectory, ...]]:

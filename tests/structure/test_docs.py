@@ -27,7 +27,7 @@ AS_IS = (
     r"libra (run|train) .* --dry-run",
     r"libra run (coins|smoke --set) .*",
     r"libra validate --gpu \S+",
-    r"libra plan .*",
+    r"libra plan (?!--from).*",
     r"libra calibrate .* --dry-run",
     r"libra (figures|report) --out [a-z]+",
 )
@@ -51,6 +51,7 @@ REDUCED = {
         'cd {root} && python -m pytest -q -m "not slow" --collect-only tests/structure/test_size.py'
     ),
     "libra run ablation --seeds 3 --steps 50": "libra run ablation --seeds 1 --steps 2",
+    "libra plan --from rollouts/ --model qwen3-4b": "libra plan --from {root}/tests/data --model qwen3-4b",
     "libra import auto tests/data --out traces/mine.jsonl.gz": (
         "libra import auto {root}/tests/data --out traces/mine.jsonl.gz"
     ),
