@@ -17,17 +17,20 @@ from libra.planning.estimate import Demand, Estimator
 
 
 def rollout_gpu_s(engines: Sequence[Engine], requests: Requests) -> float:
-    """GPU seconds of a step's requests, each on the size that takes the fewest."""
-    each = [
-        engine.tp
-        * (
-            requests.generated_tok * least_s_per_tok(engine)
-            + engine.kv_s_per_tok * requests.traffic_tok
-            + engine.prefill_s(requests.prefill_tok, requests.prefill_pairs)
+    """GPU seconds of a step's requests, each on the size that takes the fewest.
+
+    Decode steps are limited twice: by the sequences of a batch, and by the context that the KV cache holds, so that
+    `traffic / capacity` steps are needed whatever the batch.
+    """
+    by_batch, by_memory = [], []
+    for engine in engines:
+        own_s = engine.kv_s_per_tok * requests.traffic_tok + engine.prefill_s(
+            requests.prefill_tok, requests.prefill_pairs
         )
-        for engine in engines
-    ]
-    return float((requests.weight * np.minimum.reduce(each)).sum())
+        by_batch.append(engine.tp * (own_s + requests.generated_tok * least_s_per_tok(engine)))
+        num_steps = requests.traffic_tok / max(engine.capacity_tok, 1)
+        by_memory.append(engine.tp * (own_s + num_steps * engine.step_s(1.0)))
+    return max(float((requests.weight * np.minimum.reduce(each)).sum()) for each in (by_batch, by_memory))
 
 
 def least_s_per_tok(engine: Engine) -> float:
