@@ -22,8 +22,10 @@ CAPTION = (
     "lines the trained batches. GRPO inside verl with real vLLM engines and real tools; a tiny policy on CPU cores "
     "unless the cluster says otherwise. Controls: **rate 0** trains without learning, **shuffled** gives each "
     "trajectory a reward drawn among the last 256. The table compares the first and the last quarter of the "
-    "held-out evaluations."
+    "held-out evaluations; a run has **learned** when it gained at least 0.12, two standard errors of the difference "
+    "of two evaluations on 128 tasks."
 )
+MARGIN = 0.12
 COLOURS = {"true rewards": "#3d6a9e", "rate 0": "#8a8f94", "shuffled": "#c4452d"}
 
 
@@ -86,6 +88,7 @@ def _table(rows: pd.DataFrame, workloads: Sequence[str]) -> pd.DataFrame:
                 "first quarter": ", ".join(f"{value:.3f}" for value in starts),
                 "last quarter": ", ".join(f"{value:.3f}" for value in ends),
                 "gain": ", ".join(f"{last - first:+.3f}" for first, last in gains),
+                "learned": f"{sum(last - first >= MARGIN for first, last in gains)} of {len(gains)}",
             })  # fmt: skip
     return pd.DataFrame(found)
 
