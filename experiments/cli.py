@@ -161,6 +161,7 @@ def plan(
     cluster: Annotated[str, typer.Option(help="Cluster, or a TOML file.")] = "a800x48",
     model: Annotated[str, typer.Option(help="Model, or a TOML file.")] = "qwen3-14b",
     batch: Annotated[int | None, typer.Option(min=1, help="Trajectories a training step.")] = None,
+    emit: Annotated[str, typer.Option(help="Print the plan as settings for verl, areal, slime or vllm.")] = "",
     json: JsonOption = False,
 ) -> None:
     """Best plan, runners-up and a bound: from a workload, a rollout dump, or the two stage times of a step."""
@@ -168,8 +169,8 @@ def plan(
 
     if rollout_s is None and train_s is None and gpus is None:
         job = command.Job(workload, source, cluster, model, pipeline, batch)
-        return command.plan_job(job, as_json=json)
-    command.refuse_lengths(workload, source)
+        return command.plan_job(job, emit=emit, as_json=json)
+    command.refuse_lengths(workload, source, emit)
     command.plan_times(command.Times(rollout_s, train_s, gpus, longest_s, pipeline, move_s), as_json=json)
 
 

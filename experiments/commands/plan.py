@@ -57,8 +57,8 @@ class Job:
     batch: int | None
 
 
-def plan_job(job: Job, *, as_json: bool) -> None:
-    """Best plan, runners-up, bound and mechanisms for the lengths of a workload or a dump."""
+def plan_job(job: Job, *, emit: str = "", as_json: bool) -> None:
+    """Best plan, runners-up, bound and mechanisms for the lengths of a workload or a dump; or settings, with `emit`."""
     from libra.clusters import load_cluster
     from libra.models import load_model
     from libra.planning.ranking import rank
@@ -69,6 +69,11 @@ def plan_job(job: Job, *, as_json: bool) -> None:
         raise unknown_name("pipeline", pipeline, PIPELINES[1:])
     cluster, model = load_cluster(job.cluster), load_model(job.model)
     statistics, notes = _statistics(job, pipeline, model.max_context_tok)
+    if emit:
+        from libra.integrations.emit import Planned, settings
+
+        best = JointPlanner(cluster, model).plan(statistics, None)
+        return print(settings(emit, Planned(best, cluster, statistics.run)), end="")
     ranking = rank(JointPlanner(cluster, model), statistics)
     if as_json:
         return print_json(_ranking_json(ranking, notes))
@@ -232,8 +237,11 @@ def _ranking_json(ranking: Ranking, notes: list[str]) -> dict[str, Any]:
     }
 
 
-def refuse_lengths(workload: str | None, source: Path | None) -> None:
-    """Raises `ConfigError`: stage times say it all."""
+def refuse_lengths(workload: str | None, source: Path | None, emit: str) -> None:
+    """Raises `ConfigError` for options that stage times have no use for."""
+    if emit:
+        raise ConfigError("stage times tell a split, not a layout that could be emitted", where="--emit", value=emit,
+                          mend="give a workload or --from")  # fmt: skip
     if workload is not None or source is not None:
         raise ConfigError("lengths and stage times are two questions", where="libra plan",
                           mend="give a workload or --from, or --rollout-s, --train-s and --gpus")  # fmt: skip

@@ -127,3 +127,24 @@ def test_the_cpu_finds_its_own_megatron_engine_and_refuses_what_it_cannot_do() -
         megatron.check(SimpleNamespace(model_type="llama"), plain)
     with pytest.raises(ConfigError, match="context parallelism"):
         megatron.check(dense, SimpleNamespace(context_parallel_size=2))
+
+
+@pytest.mark.parametrize("kind", ["barrier", "colocated"])
+def test_the_overrides_that_a_plan_is_emitted_as_are_known_to_verl(kind: str) -> None:
+    """Without a `+`, Hydra refuses a key that verl's configuration doesn't have."""
+    from hydra import compose, initialize_config_module
+
+    from libra.clusters import load_cluster
+    from libra.core.events import PipelineSpec, RunStart
+    from libra.core.plan import InstanceSpec, Plan, TrainLayout
+    from libra.integrations.emit import Planned, settings
+
+    instances = tuple(InstanceSpec(i, 8) for i in range(4))
+    plan = Plan(TrainLayout(4, 4), instances, (40960,), colocated=kind == "colocated")
+    run = RunStart(0.0, "a800x48", "qwen3-14b", PipelineSpec(kind), 128, 16, 1, 40960)  # type: ignore[arg-type]
+    overrides = settings("verl", Planned(plan, load_cluster("a800x48"), run)).split()
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer", overrides=overrides)
+    assert config.trainer.nnodes * config.trainer.n_gpus_per_node == 16
+    assert config.actor_rollout_ref.actor.megatron.tensor_model_parallel_size == 4
+    assert config.actor_rollout_ref.rollout.n == 16
