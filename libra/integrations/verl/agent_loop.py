@@ -65,6 +65,7 @@ class LibraClient(LLMServerClient):
     """Generates a turn, over weight refreshes and lost engines: tokens that came are kept, the rest is asked for again.
 
     Stands in for verl's `FullyAsyncLLMServerClient`, which waits a second before each retry and merges versions.
+    Reports are waited for: Ray may take up an actor's calls in another order than they were made in.
     `end_id` is the token that a model ends a turn with.
     """
 
@@ -97,7 +98,7 @@ class LibraClient(LLMServerClient):
             if len(token_ids) >= limit_tok or stop_reason not in ("aborted", "abort"):
                 break
             if not trajectory.is_evaluation:
-                self._load_balancer.turn_lost.remote(trajectory.key)
+                await self._load_balancer.turn_lost.remote(trajectory.key)
         window_tok = self.config.actor_rollout_ref.rollout.max_model_len or len(prompt_ids) + limit_tok
         is_full = len(token_ids) >= min(limit_tok, window_tok - len(prompt_ids))
         trajectory.was_cut = is_full and token_ids[-1:] != [self.end_id]
@@ -106,7 +107,7 @@ class LibraClient(LLMServerClient):
         trajectory.context_tok, trajectory.tool = len(prompt_ids) + len(token_ids), None
         if not trajectory.is_evaluation:
             done = TurnDone(trajectory.key, tuple(spans), cached_tok or 0, preempted)
-            self._load_balancer.turn_done.remote(done)
+            await self._load_balancer.turn_done.remote(done)
         versions: list[int | None] = [span.version for span in trajectory.spans] or [None]
         extra = {"global_steps": versions[-1], "min_global_steps": versions[0], "max_global_steps": versions[-1]}
         return TokenOutput(
