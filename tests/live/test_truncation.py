@@ -1,4 +1,5 @@
-"""How a trajectory ended: a turn that ran into its token limit is cut off, unless it had just closed.
+"""How a trajectory ended: a turn that ran into its token limit is cut off, unless it had just closed; so is a call that
+no tool answered.
 
 Everything is real but the engine, whose answers the tests write.
 """
@@ -20,7 +21,7 @@ pytest.importorskip("verl", reason="needs the live stack: `make live-test`")
 from verl.workers.rollout.replica import TokenOutput
 
 from libra.integrations.verl import environment_loop
-from libra.integrations.verl.agent_loop import CURRENT, LibraClient, Trajectory, _opened
+from libra.integrations.verl.agent_loop import CURRENT, LibraClient, Trajectory, _opened, is_unanswered
 from libra.workloads.environments.base import Observation
 
 END = 0
@@ -66,10 +67,16 @@ class Engine:
 
 
 class Episode:
-    """A turn that asks is answered; any other one is the last."""
+    """A turn that asks is answered, the third one not; any other one is the last."""
+
+    def __init__(self) -> None:
+        self.num_asked, self.is_cut = 0, False
 
     async def step(self, text: str) -> Observation | None:
-        return Observation("look", "b", "ok", 0.0) if "</look>" in text else None
+        asks = "</look>" in text
+        self.num_asked += asks
+        self.is_cut = asks and self.num_asked == 3
+        return Observation("look", "b", "ok", 0.0) if asks and not self.is_cut else None
 
     async def reward(self) -> float:
         return 0.0
@@ -104,6 +111,7 @@ def opened() -> Trajectory:
         ([[1, 1, 4, 5], [2, 3]], "completed"),  # a full turn that asked is none that was cut
         ([[4, 5], [1, 1, 1, 1]], "truncated"),
         ([[4, 5]] * 3, "truncated"),  # no turns left
+        ([[4, 5], [4, 5], [2, 3]], "completed"),
     ],
 )
 def test_the_status_says_whether_the_last_turn_was_cut(
@@ -144,6 +152,21 @@ def test_a_stock_loops_ending_is_that_of_its_last_turn(ids: list[int], max_model
         return trajectory.ending
 
     assert asyncio.run(play()) == ending
+
+
+@pytest.mark.parametrize(
+    ("agent_name", "text", "is_cut"),
+    [
+        ("tool_agent", "<tool_call>{call}</tool_call>", True),
+        ("tool_agent", "<tool_call>no call</tool_call>", False),
+        ("tool_agent", "the answer", False),
+        ("single_turn_agent", "<tool_call>{call}</tool_call>", False),
+    ],
+)
+def test_a_stock_tool_loop_that_ends_with_a_call_is_cut(agent_name: str, text: str, is_cut: bool) -> None:
+    text = text.replace("{call}", '{"name": "look", "arguments": {}}')
+    tokenizer = SimpleNamespace(decode=lambda ids: text)
+    assert asyncio.run(is_unanswered(agent_name, [1], "hermes", tokenizer)) == is_cut
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ def name(chance: np.random.Generator) -> str:
 
 
 class ToyEpisode:
+    is_cut = False
+
     def __init__(self, environment: Toy, task: Task) -> None:
         self.environment, self.task, self.answer = environment, task, ""
 

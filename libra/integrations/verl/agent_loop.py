@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import ray
 from ray.exceptions import RayActorError, RayTaskError
+from verl.experimental.agent_loop.tool_parser import ToolParser
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.workers.rollout.llm_server import LLMServerClient
 from verl.workers.rollout.replica import TokenOutput
@@ -22,6 +23,8 @@ from libra.core.records import ToolReturn, TrajectoryStatus, VersionSpan
 from libra.integrations.turns import Ended, Turn, TurnDone
 from libra.integrations.verl import environment_loop  # noqa: F401 - registers itself
 
+TOOL_LOOP = "tool_agent"
+"""verl's name for its loop that calls tools."""
 NOT_FOR_VLLM = ("mm_processor_output",)
 """What verl's agent loops pass on for other engines' servers; vLLM's refuses it."""
 
@@ -38,9 +41,12 @@ class Trajectory:
     sample: int
     step: int
     is_evaluation: bool
+    agent_name: str = ""
     status: TrajectoryStatus | None = None
     was_cut: bool = False
     """Whether the last turn ran into its token limit; verl's stop reason doesn't say."""
+    turn_ids: list[int] = field(default_factory=list)
+    """What the last turn generated."""
     tool: ToolReturn | None = None
     spans: list[VersionSpan] = field(default_factory=list)
     turn_ended_s: float = 0.0
@@ -65,6 +71,7 @@ class LibraClient(LLMServerClient):
     """Generates a turn, over weight refreshes and lost engines: tokens that came are kept, the rest is asked for again.
 
     Stands in for verl's `FullyAsyncLLMServerClient`, which waits a second before each retry and merges versions.
+    Reports are waited for: Ray may take up an actor's calls in another order than they were made in.
     `end_id` is the token that a model ends a turn with.
     """
 
@@ -97,16 +104,17 @@ class LibraClient(LLMServerClient):
             if len(token_ids) >= limit_tok or stop_reason not in ("aborted", "abort"):
                 break
             if not trajectory.is_evaluation:
-                self._load_balancer.turn_lost.remote(trajectory.key)
+                await self._load_balancer.turn_lost.remote(trajectory.key)
         window_tok = self.config.actor_rollout_ref.rollout.max_model_len or len(prompt_ids) + limit_tok
         is_full = len(token_ids) >= min(limit_tok, window_tok - len(prompt_ids))
         trajectory.was_cut = is_full and token_ids[-1:] != [self.end_id]
         trajectory.spans += spans
+        trajectory.turn_ids = token_ids
         trajectory.turn_ended_s = time.monotonic()
         trajectory.context_tok, trajectory.tool = len(prompt_ids) + len(token_ids), None
         if not trajectory.is_evaluation:
             done = TurnDone(trajectory.key, tuple(spans), cached_tok or 0, preempted)
-            self._load_balancer.turn_done.remote(done)
+            await self._load_balancer.turn_done.remote(done)
         versions: list[int | None] = [span.version for span in trajectory.spans] or [None]
         extra = {"global_steps": versions[-1], "min_global_steps": versions[0], "max_global_steps": versions[-1]}
         return TokenOutput(
@@ -134,6 +142,14 @@ class LibraClient(LLMServerClient):
             self._release_server(server_id, request_id=request_id)
 
 
+async def is_unanswered(agent_name: str, token_ids: list[int], tool_format: str, tokenizer: Any) -> bool:
+    """Whether a stock agent loop's last turn called a tool: its limits ended the trajectory before an answer."""
+    if agent_name != TOOL_LOOP:
+        return False
+    _, calls = await ToolParser.get_tool_parser(tool_format, tokenizer).extract_tool_calls(token_ids)
+    return bool(calls)
+
+
 def is_lost(error: Exception) -> bool:
     """Whether an engine's error means that the engine is gone, rather than that it refuses the request."""
     return isinstance(error, RayActorError) or "EngineDeadError" in type(error).__name__ + str(error)
@@ -150,6 +166,7 @@ class LibraAgentLoopWorker(_Worker):
         **kwargs: Any,
     ) -> Any:  # fmt: skip
         opened = _opened(trajectory["validate"], kwargs)
+        opened.agent_name = agent_name
         CURRENT.set(opened)  # each trajectory runs in a task, and so in a context, of its own
         try:
             return await super()._run_agent_loop(
@@ -165,7 +182,10 @@ class LibraAgentLoopWorker(_Worker):
         """The end is told before the group can count as finished, so the trainer never trains what nobody knows."""
         result = await super()._agent_loop_postprocess(output, validate, **kwargs)
         last = output[-1] if isinstance(output, list) else output
-        await self._tell_end(Ended(CURRENT.get().key, CURRENT.get().ending, last.reward_score))
+        current, tool_format = CURRENT.get(), self.rollout_config.multi_turn.format
+        if await is_unanswered(current.agent_name, current.turn_ids, tool_format, self.tokenizer):
+            current.was_cut = True
+        await self._tell_end(Ended(current.key, current.ending, last.reward_score))
         return result
 
     async def _tell_end(self, end: Ended) -> None:

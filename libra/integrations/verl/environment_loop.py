@@ -96,7 +96,8 @@ class _Rollout:
             text = await self._turn(min(left_tok, self.environment.max_turn_tok))
             if not await self._observe(text):
                 is_closed = any(tag in text for tag in self.environment.stop)
-                self.trajectory.status = "truncated" if self.trajectory.was_cut and not is_closed else "completed"
+                is_cut = self.episode.is_cut or (self.trajectory.was_cut and not is_closed)
+                self.trajectory.status = "truncated" if is_cut else "completed"
                 break
         reward = await self.episode.reward()
         if self.shuffles and not self.trajectory.is_evaluation:

@@ -52,7 +52,12 @@ class Demonstration(msgspec.Struct, frozen=True):
 
 
 class Episode(Protocol):
-    """One trajectory's state. Used by one coroutine; tools run without blocking the event loop."""
+    """One trajectory's state. Used by one coroutine; tools run without blocking the event loop.
+
+    `is_cut`, once it is over: for want of turns, so that its last call got no answer.
+    """
+
+    is_cut: bool
 
     async def step(self, completion: str) -> Observation | None:
         """Answer a turn's text (its closing tag included); None: the trajectory is over.

@@ -59,13 +59,15 @@ class MathEpisode:
     judge: MathJudge
     sandbox: Sandbox | None
     work: Path
+    is_cut: bool = False
     _completions: list[str] = field(default_factory=list)
     _folder: Path | None = None
 
     async def step(self, completion: str) -> Observation | None:
         self._completions.append(completion)
         calls_tool = self.sandbox is not None and completion.rstrip().endswith("</python>")
-        if not calls_tool or len(self._completions) >= MAX_TURNS:
+        self.is_cut = calls_tool and len(self._completions) >= MAX_TURNS
+        if not calls_tool or self.is_cut:
             return None
         assert self.sandbox is not None
         call = last_call(completion, ("python",))

@@ -76,7 +76,9 @@ class R2EGym:
 
 
 class R2EEpisode:
-    """See `Episode`. Its folder appears with the first call."""
+    """See `Episode`. Its folder appears with the first call. The last one is answered too: it may mend the bug."""
+
+    is_cut = False
 
     def __init__(self, environment: R2EGym, task: Task) -> None:
         self._environment, self._task = environment, task

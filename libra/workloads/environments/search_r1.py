@@ -67,12 +67,16 @@ class SearchEpisode:
 
     task: Task
     client: SearchClient
+    is_cut: bool = False
     _completions: list[str] = field(default_factory=list)
 
     async def step(self, completion: str) -> Observation | None:
         self._completions.append(completion)
         call = last_call(completion, ("search", "answer"))
-        if len(self._completions) >= MAX_TURNS or (call and call.name == "answer"):
+        if call and call.name == "answer":
+            return None
+        if len(self._completions) >= MAX_TURNS:
+            self.is_cut = True
             return None
         start_s = time.monotonic()
         if call is None or not call.content:

@@ -21,5 +21,18 @@ def play(environment: Environment, task: Task, *completions: str) -> tuple[list[
     return asyncio.run(main())
 
 
+def ends_cut(environment: Environment, task: Task, *completions: str) -> bool:
+    """`is_cut` of an episode whose last turn got no answer."""
+
+    async def main() -> bool:
+        episode = environment.start(task)
+        seen = [await episode.step(completion) for completion in completions]
+        assert seen[-1] is None
+        await episode.close()
+        return episode.is_cut
+
+    return asyncio.run(main())
+
+
 def turns(demonstration: Demonstration) -> list[str]:
     return [segment.text for segment in demonstration.segments if segment.by_policy]

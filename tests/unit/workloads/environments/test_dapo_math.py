@@ -16,7 +16,7 @@ from libra.workloads.environments.base import EnvironmentContext, Task
 from libra.workloads.environments.dapo_math import MAX_TURNS, NUM_TASKS, DapoMath
 from libra.workloads.environments.data_folder import FileEntry, Manifest, ProblemRow, write_manifest, write_rows
 from libra.workloads.tools.sandbox import Limits, SandboxResult
-from tests.unit.workloads.environments.episodes import play, turns
+from tests.unit.workloads.environments.episodes import ends_cut, play, turns
 
 SECRET = "918273645"
 TASK = Task("t", "What is it?", {"answer": SECRET, "is_plain": True})
@@ -204,6 +204,13 @@ def test_turns_are_bounded_and_a_call_without_a_program_is_told(environment: Dap
     assert seen[0] is not None
     assert (seen[0].text, seen[0].status) == ("<output>error: no program</output>", "error")
     assert [each is None for each in seen] == [False, False, False, True]
+
+
+def test_a_call_without_a_turn_left_is_cut(environment: DapoMath) -> None:
+    calls = ["<python>print(1)</python>"] * (MAX_TURNS - 1)
+    assert ends_cut(environment, TASK, *calls, calls[0])
+    assert not ends_cut(environment, TASK, *calls, "\\boxed{1}")
+    assert not ends_cut(environment, TASK, "\\boxed{1}")
 
 
 def test_without_a_sandbox_there_is_no_tool(work: Path) -> None:

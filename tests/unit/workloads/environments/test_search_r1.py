@@ -14,7 +14,7 @@ from libra.workloads.environments.base import EnvironmentContext, Task
 from libra.workloads.environments.data_folder import FileEntry, Manifest, write_manifest
 from libra.workloads.environments.search_r1 import INSTRUCTIONS, MAX_TURNS, SearchR1, serving
 from libra.workloads.search_r1 import WORKLOAD
-from tests.unit.workloads.environments.episodes import play, turns
+from tests.unit.workloads.environments.episodes import ends_cut, play, turns
 
 TASK = Task("t", "What is the firm of Kitu?", {"answers": ["Bano", "Zela"]})
 
@@ -93,6 +93,14 @@ def test_another_seed_is_another_world(context: EnvironmentContext) -> None:
 )
 def test_the_reward_reads_the_last_answer_of_the_policy(completions: list[str], reward: float, tmp_path: Path) -> None:
     assert play(offline(tmp_path), TASK, *completions)[1] == reward
+
+
+def test_a_call_without_a_turn_left_is_cut(tmp_path: Path) -> None:
+    calls = ["<search>Kitu</search>"] * (MAX_TURNS - 1)
+    assert ends_cut(offline(tmp_path), TASK, *calls, calls[0])
+    assert ends_cut(offline(tmp_path), TASK, *calls, "I am done")
+    assert not ends_cut(offline(tmp_path), TASK, *calls, "<answer>Bano</answer>")
+    assert not ends_cut(offline(tmp_path), TASK, "<answer>Bano</answer>")
 
 
 def test_an_answer_in_the_prompt_or_in_a_return_earns_nothing(tmp_path: Path) -> None:
