@@ -50,7 +50,7 @@ class Place:
 class Sample:
     """A trajectory before it has its number. `group` names the prompt's visit; None: a group of its own.
 
-    `uid` is a name that the dump gives to this trajectory alone: whatever comes with it again is a copy. `estimate` says
+    `uid` is a name that the dump gives to this trajectory alone: what comes with it again is a copy. `estimate` says
     how tokens were counted where `is_exact` is false.
     """
 

@@ -20,7 +20,7 @@ COUNTED: Mapping[str, str] = {
     "joined": "{n} generations followed another without a return between: one turn",
     "bad_latency": "{n} impossible tool times (negative or not finite): unknown",
     "bad_reward": "{n} rewards that are no finite number: none",
-    "agent": "{n} sub-agents: trajectories of their own; in the parent a return of a tool named agent",
+    "agent": "{n} sub-agents: trajectories of their own; in the parent a return",
     "no_stop": "{n} calls without a recorded end (lost answer): not taken for the end of an episode",
     "open_end": "{n} trajectories stop without an end of turn (lost answers or interrupts): marked aborted",
     "compaction": "{n} contexts were compacted: the episode goes on in a smaller context",

@@ -20,6 +20,7 @@ _OBSERVATION = re.compile(
     r"|\s*(?P<refused>My previous action is invalid\..*?Let me try again\.)\s*",
     re.DOTALL,
 )
+_ANY_RESPONSE = re.compile(r"<(tool_response|information)>(.*?)(?:</\1>|\Z)", re.DOTALL)
 _RESPONSE = re.compile(r"<tool_response>(.*?)(?:</tool_response>|\Z)", re.DOTALL)
 _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _NAME = re.compile(r'"name"\s*:\s*"([^"]+)"')
@@ -69,8 +70,13 @@ def _respond(tool: str, text: str, turns: TurnBuilder) -> None:
     turns.observe(tool, estimate_tok(len(text)), status, how=how)
 
 
+def responses_in(text: str) -> list[str]:
+    """Contents of all tagged responses, in order."""
+    return [content for _, content in _ANY_RESPONSE.findall(text)]
+
+
 def called_in(text: str, plain_tool: str = "tool") -> list[str]:
     """Names of the calls in a generation."""
     calls = _CALL.findall(text)
     named = [found[1] if (found := _NAME.search(call)) else plain_tool for call in calls]
-    return named or (["search"] if "<search>" in text else [])
+    return named or ["search"] * text.count("<search>")

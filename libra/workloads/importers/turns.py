@@ -51,6 +51,12 @@ class TurnBuilder:
         else:
             self._steps.append(_Step(num_tok, context_tok, [span]))
 
+    def add(self, num_tok: int) -> None:
+        """More tokens of the last generation: another call of the same answer."""
+        assert self._steps, "after generate"
+        self._steps[-1].generated_tok += num_tok
+        self._steps[-1].spans.append(None)
+
     def observe(
         self, tool: str, payload_tok: int, status: ToolStatus, latency_s: float | None = None, *, how: str = ""
     ) -> None:

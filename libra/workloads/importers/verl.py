@@ -40,7 +40,9 @@ def sniff(value: Any) -> int:
     """See `ImporterSpec`."""
     if not isinstance(value, dict) or not isinstance(value.get("input"), str) or "output" not in value:
         return 0
-    return 2 if "score" in value or "step" in value else 1
+    if "score" in value or "step" in value:
+        return 2
+    return 1 if isinstance(value["output"], str) else 0
 
 
 def read(value: Any, place: Place, findings: Findings) -> Iterator[Sample]:
