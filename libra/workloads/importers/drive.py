@@ -160,6 +160,9 @@ class _Drive:
         except RowError as error:
             self.unread.append(Unread(str(place), str(error)))
             return
+        except RecursionError:
+            self.unread.append(Unread(str(place), "nested too deep"))
+            return
         self._findings.add(findings)
         for sample in samples:
             if isinstance(sample, RowError):

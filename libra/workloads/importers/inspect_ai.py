@@ -24,6 +24,7 @@ from libra.workloads.importers.base import (
     convert,
     shown,
 )
+from libra.workloads.importers.chat import as_text
 from libra.workloads.importers.status import judge
 from libra.workloads.importers.text import estimate_tok
 from libra.workloads.importers.times import between_s
@@ -218,7 +219,7 @@ def _read_messages(
 
 
 def _call_chars(call: _Function) -> int:
-    return len(call.function) + len(call.arguments if isinstance(call.arguments, str) else str(call.arguments))
+    return len(call.function) + len(as_text(call.arguments))
 
 
 def _latency_s(event: _Event) -> float | None:

@@ -10,6 +10,7 @@ import msgspec
 
 from libra.core.records import ToolStatus
 from libra.workloads.importers.base import Findings, RowError, convert
+from libra.workloads.importers.chat import as_text
 from libra.workloads.importers.status import judge, of_exit_code
 from libra.workloads.importers.text import text_of
 
@@ -207,4 +208,4 @@ def _text(value: Any) -> str:
     """Text of a value; of a structure, the JSON that the model wrote."""
     if isinstance(value, str):
         return value
-    return text_of(value) or ("" if value is None else msgspec.json.encode(value, enc_hook=str).decode())
+    return text_of(value) or ("" if value is None else as_text(value))

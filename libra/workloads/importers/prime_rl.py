@@ -8,6 +8,7 @@ ids or calls their usage. `effective` repeats a part of `all`: the second copy o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -122,7 +123,11 @@ class _Branch:
 
 def sniff(value: Any) -> int:
     """See `ImporterSpec`."""
-    if not isinstance(value, dict) or not isinstance(value.get("traces"), list):
+    if not isinstance(value, dict):
+        return 0
+    if _is_trace(value):
+        return 2
+    if not isinstance(value.get("traces"), list):
         return 0
     return 2 if "env" in value or any(isinstance(each, dict) and "nodes" in each for each in value["traces"]) else 0
 
@@ -132,9 +137,14 @@ def identify(value: Any) -> str | None:
     return None if value.get("id") is None else f"episode {value['id']}"
 
 
+def _is_trace(value: dict[str, Any]) -> bool:
+    """A trace alone, as verifiers wrote them before there were episodes."""
+    return isinstance(value.get("nodes"), list) and "task" in value and "calls" in value
+
+
 def read(value: Any, place: Place, findings: Findings) -> Iterator[Sample | RowError]:
-    """See `ImporterSpec`. Groups are prime-rl's own, one for each agent of an episode."""
-    episode = convert(value, _Episode)
+    """See `ImporterSpec`. Groups are prime-rl's own, one for each agent of an episode; else the runs of one task."""
+    episode = convert({"traces": [value], "task": value["task"]} if _is_trace(value) else value, _Episode)
     if not episode.traces:
         raise RowError(f"no turns: an episode without traces ({len(episode.errors)} errors recorded)")
     for number, trace in enumerate(episode.traces):
@@ -149,18 +159,19 @@ def _samples(episode: _Episode, trace: _Trace, place: Place, findings: Findings)
     policy = work.policy if work else None
     version = policy.start if policy and policy.start == policy.end else None
     findings.count("mixed_versions", policy is not None and version is None)
-    task = episode.task.key or episode.task.hash or digest(msgspec.json.encode(episode.task.data).decode())
+    task = episode.task.key or episode.task.hash or digest(json.dumps(episode.task.data, sort_keys=True))
     name = f"{episode.env.name or episode.env.id or 'env'}/{task}/{trace.agent.name}"
     group = f"{episode.run.id if episode.run else shown(place.path.parent)} {work.step if work else ''}"
     for number, branch in enumerate(_branches(trace)):
         findings.count("branch", number > 0)
         prompt_tok, turns, is_exact = _read_branch(trace, branch, version, findings)
-        is_main = number == 0 and episode.group is not None and episode.group.id is not None
+        group_id = episode.group.id if episode.group else None
+        is_main = number == 0 and bool(group_id or episode.task.key or episode.task.hash)
         yield Sample(
             prompt_id=clean(name if not number else f"{name}/branch-{number}", 256),
             prompt_tok=prompt_tok,
             turns=turns.build(),
-            group=f"{group} {episode.group.id} {name}" if is_main and episode.group else None,
+            group=f"{group} {group_id} {name}" if is_main else None,
             reward=_reward(trace, findings),
             status=_end(trace),
             is_exact=is_exact,

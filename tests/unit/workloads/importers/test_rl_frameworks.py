@@ -125,6 +125,16 @@ def test_prime_rl(dumps: Path, imported: Imported) -> None:
     assert result.header.token_counting == "exact"
 
 
+def test_prime_rl_evaluations_without_groups_and_traces_alone(dumps: Path, imported: Imported, lines: Lines) -> None:
+    rows = (dumps / "prime-rl" / "step_8" / "train" / "all" / "traces.jsonl").read_text().splitlines()[:2]
+    episodes = [{key: value for key, value in json.loads(row).items() if key not in ("group", "run")} for row in rows]
+    result = imported("auto", lines("traces.jsonl", *episodes))
+    assert [row.key for row in result.trajectories] == ["0/0", "0/1"], "two runs of a task"
+    assert [turn.spans for turn in result.trajectories[0].turns] == [(), ()]
+    alone = imported("auto", lines("old.jsonl", *(episode["traces"][0] for episode in episodes)))
+    assert [row.turns for row in alone.trajectories] == [row.turns for row in result.trajectories]
+
+
 def test_prime_rl_broken_graphs_and_empty_episodes(dumps: Path, imported: Imported, lines: Lines) -> None:
     text = (dumps / "prime-rl" / "step_8" / "train" / "all" / "traces.jsonl").read_text().splitlines()[0]
     loop, outside, empty = json.loads(text), json.loads(text), json.loads(text)
