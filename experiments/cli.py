@@ -60,6 +60,11 @@ PluginOption = Annotated[
 ]
 CellArgument = Annotated[str, typer.Argument(help="Cell id, or the first digits of it (see `libra status`).")]
 STORE = Path("runs")
+FORMATS = (
+    "Dump format, or `auto`: areal, atif, inspect-ai, kv-cache-tester, mini-swe-agent, normalized, openai, openhands, "
+    "prime-rl, search-r1, slime, swe-agent, verl."
+)
+"""A copy of the importers' names, held equal by a test: to ask for them would make `--help` wait."""
 
 
 @app.command(rich_help_panel="Run")
@@ -212,12 +217,12 @@ def show(cell: CellArgument, store: StoreOption = STORE, json: JsonOption = Fals
 
 @app.command("import", rich_help_panel="Data")
 def import_(
-    format_name: Annotated[str, typer.Argument(metavar="FORMAT", help="Dump format, or `auto`.")],
+    format_name: Annotated[str, typer.Argument(metavar="FORMAT", help=FORMATS)],
     files: Annotated[list[Path], typer.Argument(help="Dump files or folders.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Canonical trace: .jsonl.gz or .parquet.")],
     json: JsonOption = False,
 ) -> None:
-    """A framework's rollout dump -> canonical trace, with what could not be read."""
+    """A framework's rollout dump -> canonical trace, with what could not be read (`libra list importer` says more)."""
     from experiments.commands import data
 
     data.import_(format_name, files, out, as_json=json)

@@ -17,8 +17,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from libra.core.records import TrajectoryStatus, Turn
+from libra.workloads.importers.text import CHARS_PER_TOK
 
 T = TypeVar("T")
+BY_CHARS = f"chars/{CHARS_PER_TOK} (no tokenizer)"
 DIGEST_CHARS = 12
 """48 bits: among a million prompts two share an id with a probability of 0.2 %."""
 
@@ -29,20 +31,28 @@ class RowError(ValueError):
 
 @dataclass(frozen=True)
 class Place:
-    """A line of a file or an element of a list (`unit`; both count from 1), or None: the whole file."""
+    """A line of a file or an element of a list (`unit`; both count from 1), or None: the whole file.
+
+    `member` is a file in an archive.
+    """
 
     path: Path
     number: int | None = None
     unit: str = "line"
+    member: str | None = None
 
     def __str__(self) -> str:
-        name = shown(self.path)
+        name = shown(self.path) if self.member is None else f"{shown(self.path)}, {printable(self.member)}"
         return name if self.number is None else f"{name}, {self.unit} {self.number}"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A trajectory before it has its number. `group` names the prompt's visit; None: a group of its own."""
+    """A trajectory before it has its number. `group` names the prompt's visit; None: a group of its own.
+
+    `uid` is a name that the dump gives to this trajectory alone: what comes with it again is a copy. `estimate` says
+    how tokens were counted where `is_exact` is false.
+    """
 
     prompt_id: str
     prompt_tok: int
@@ -51,6 +61,8 @@ class Sample:
     reward: float | None = None
     status: TrajectoryStatus = "completed"
     is_exact: bool = False
+    uid: str | None = None
+    estimate: str = BY_CHARS
 
 
 @dataclass

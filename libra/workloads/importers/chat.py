@@ -64,7 +64,7 @@ class Message(msgspec.Struct):
     @property
     def num_chars(self) -> int:
         """Characters that the model wrote: text, reasoning, names and arguments of calls."""
-        called = sum(len(call.called.name) + len(_as_text(call.called.arguments)) for call in self.calls)
+        called = sum(len(call.called.name) + len(as_text(call.called.arguments)) for call in self.calls)
         return len(text_of(self.content)) + len(self.reasoning_content or "") + called
 
 
@@ -139,5 +139,5 @@ def _observe(turns: TurnBuilder, name: str, message: Message) -> None:
     turns.observe(name, estimate_tok(len(text)), status, how=how)
 
 
-def _as_text(arguments: Any) -> str:
+def as_text(arguments: Any) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments)

@@ -85,6 +85,8 @@ class _Drive:
         self._groups: dict[tuple[str, str], int] = {}
         self._names: Counter[str] = Counter()
         self._samples: Counter[int] = Counter()
+        self._uids: dict[tuple[str, str], Place] = {}
+        self._estimates: Counter[str] = Counter()
         self._num_groups = self._num_exact = self._num_grouped = 0
 
     def read(self, document: Document) -> None:
@@ -158,6 +160,9 @@ class _Drive:
         except RowError as error:
             self.unread.append(Unread(str(place), str(error)))
             return
+        except RecursionError:
+            self.unread.append(Unread(str(place), "nested too deep"))
+            return
         self._findings.add(findings)
         for sample in samples:
             if isinstance(sample, RowError):
@@ -166,6 +171,9 @@ class _Drive:
                 self._keep(spec, place, sample)
 
     def _keep(self, spec: ImporterSpec, place: Place, sample: Sample) -> None:
+        if sample.uid and (first := self._uids.setdefault((spec.name, sample.uid), place)) is not place:
+            self._duplicates.append(f"{place} ({clean(sample.uid)}): as {first}")
+            return
         key = (spec.name, sample.group or f"alone {self._num_groups}")
         group = self._groups.get(key, self._num_groups)
         row = Trajectory(
@@ -185,6 +193,8 @@ class _Drive:
             self._num_groups += 1
         self._samples[group] += 1
         self._num_exact += sample.is_exact
+        if not sample.is_exact:
+            self._estimates[sample.estimate] += 1
         self._num_grouped += sample.group is not None
         self.kept.append(row)
 
@@ -206,7 +216,7 @@ class _Drive:
             files=tuple(self._files),
             unread=tuple(self.unread),
             duplicates=tuple(self._duplicates),
-            token_counting=count_method(self._num_exact, len(self.kept) - self._num_exact, self._findings.measured),
+            token_counting=count_method(self._num_exact, self._estimates, self._findings.measured),
             outcome=Outcome.of(self.kept),
             counted=counted_of(self._findings),
             notes=(*self._findings.notes, *notes),

@@ -1,4 +1,5 @@
-"""From paths to rows: walks folders, unpacks gzip, decodes JSON and JSON Lines, saves what damaged files still hold."""
+"""From paths to rows: walks folders, unpacks gzip and archives, decodes JSON, JSON Lines and plain rollout texts, saves
+what damaged files still hold."""
 
 from __future__ import annotations
 
@@ -10,11 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from libra.core.errors import TraceError
+from libra.workloads.importers.archives import ZIP_MAGIC, Problem, read_archive
 from libra.workloads.importers.base import Place, printable, shown
+from libra.workloads.importers.inspect_ai import is_log, log_rows
+from libra.workloads.importers.search_r1 import rollouts_in
 
-DATA_SUFFIXES = (".json", ".jsonl", ".traj", ".json.gz", ".jsonl.gz", ".traj.gz")
+DATA_SUFFIXES = (".json", ".jsonl", ".traj", ".json.gz", ".jsonl.gz", ".traj.gz", ".txt", ".pt", ".eval")
 """What is taken up when a folder is walked; a file that is named is always read."""
 GZIP_MAGIC = b"\x1f\x8b"
+PICKLE_MAGIC = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
+PICKLE_REASON = (
+    "a bare pickle: loading one may run code of its choice, so it is not read; torch.save writes an archive, which is"
+)
 GZIP_WINDOW = zlib.MAX_WBITS | 16
 CHUNK_BYTES = 1 << 20
 
@@ -49,7 +57,7 @@ def find_files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
         if aside:
             named = ", ".join(aside[:4]) + (", ..." if len(aside) > 4 else "")
             notes.append(
-                f"{shown(path)}: {len(aside)} files are no JSON by their names, left aside ({printable(named)})."
+                f"{shown(path)}: {len(aside)} files are no dumps by their names, left aside ({printable(named)})."
             )
         for each in dumps:
             found.setdefault(each.resolve(), each)
@@ -63,6 +71,14 @@ def load(path: Path) -> Document:
     """Decode one file; whatever is wrong with it becomes a problem, never an exception."""
     document, whole = Document(path), Place(path)
     try:
+        with path.open("rb") as file:
+            if file.read(len(ZIP_MAGIC)) == ZIP_MAGIC:
+                for place, found in read_archive(path):
+                    if isinstance(found, Problem):
+                        document.problems.append((place, str(found)))
+                    else:
+                        document.rows.append((place, found))
+                return document
         content = path.read_bytes()
     except OSError as error:
         document.problems.append((whole, f"cannot be read: {error.strerror}"))
@@ -73,6 +89,9 @@ def load(path: Path) -> Document:
             document.problems.append((whole, problem))
     if not content.strip():
         document.problems.append((whole, "empty"))
+        return document
+    if content.startswith(PICKLE_MAGIC):
+        document.problems.append((whole, PICKLE_REASON))
         return document
     try:
         text = content.decode("utf-8-sig")
@@ -114,6 +133,8 @@ def _decode(document: Document, text: str) -> None:
         return
     if text.lstrip().startswith("["):
         _decode_cut_list(document, text)
+    elif not text.lstrip().startswith("{") and (found := rollouts_in(text)):
+        document.rows += [(Place(document.path, line), rollout) for line, rollout in found]
     else:
         _decode_lines(document, text)
     if not document.rows:
@@ -122,7 +143,9 @@ def _decode(document: Document, text: str) -> None:
 
 
 def _rows(path: Path, value: Any) -> Iterator[tuple[Place, Any]]:
-    """A list of records is a row each, also in the wrapper of tau2-bench; a list of messages is one chat."""
+    """A list of records is a row each, also in the wrappers of tau2-bench and inspect_ai; one of messages is a chat."""
+    if is_log(value):
+        value = log_rows(value, value["samples"])
     if isinstance(value, dict) and isinstance(value.get("simulations"), list):
         value = value["simulations"]
     is_list = isinstance(value, list) and value and not (isinstance(value[0], dict) and "role" in value[0])

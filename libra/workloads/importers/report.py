@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from libra.core.records import Trajectory
-from libra.workloads.importers.base import Findings
-from libra.workloads.importers.text import CHARS_PER_TOK
+from libra.workloads.importers.base import BY_CHARS, Findings
 
 MAX_SHOWN = 12
 """Entries of a list in `lines()`; `--json` gives all."""
@@ -21,10 +20,16 @@ COUNTED: Mapping[str, str] = {
     "joined": "{n} generations followed another without a return between: one turn",
     "bad_latency": "{n} impossible tool times (negative or not finite): unknown",
     "bad_reward": "{n} rewards that are no finite number: none",
-    "agent": "{n} sub-agents: trajectories of their own; in the parent a return of a tool named agent",
+    "agent": "{n} sub-agents: trajectories of their own; in the parent a return",
     "no_stop": "{n} calls without a recorded end (lost answer): not taken for the end of an episode",
     "open_end": "{n} trajectories stop without an end of turn (lost answers or interrupts): marked aborted",
     "compaction": "{n} contexts were compacted: the episode goes on in a smaller context",
+    "branch": "{n} further branches of a conversation (compaction, sub-agents): trajectories of their own, what they "
+    "share with an earlier branch is their prompt",
+    "mixed_versions": "{n} trajectories were sampled by several policy versions, with unknown bounds: no version spans",
+    "spread_time": "{n} trajectories have the sum of their tool times alone: divided evenly among their returns",
+    "rejected": "{n} trajectories were finished and then refused by the framework's own filter: kept as completed",
+    "masked": "{n} trajectories have no token in their loss mask: the whole response counts as one generation",
     "demonstration": "{n} messages of demonstrations: part of the prompt",
     "invalid_action": "{n} actions were refused as malformed: returns with status error",
 }
@@ -121,12 +126,15 @@ class ImportReport(msgspec.Struct, frozen=True):
         return _listed("files", rows)
 
 
-def count_method(num_exact: int, num_estimated: int, measured: Sequence[tuple[int, int]]) -> str:
-    """How tokens were counted, with the error where a dump holds both an estimate and the true number."""
-    estimate = f"chars/{CHARS_PER_TOK} (no tokenizer), error {_error(measured)}"
-    if not num_estimated:
+def count_method(num_exact: int, estimates: Mapping[str, int], measured: Sequence[tuple[int, int]]) -> str:
+    """How tokens were counted: trajectories by estimate, with the error where a dump holds the true number as well."""
+    if not estimates:
         return "exact"
-    return estimate if not num_exact else f"{num_exact:,} trajectories exact, {num_estimated:,} {estimate}"
+    told = {how: f"{how}, error {_error(measured)}" if how == BY_CHARS else how for how in estimates}
+    if not num_exact and len(estimates) == 1:
+        return next(iter(told.values()))
+    exact = [f"{num_exact:,} trajectories exact"] if num_exact else []
+    return ", ".join([*exact, *(f"{num:,} {told[how]}" for how, num in estimates.items())])
 
 
 def _error(measured: Sequence[tuple[int, int]]) -> str:

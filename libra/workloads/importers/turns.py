@@ -1,7 +1,8 @@
 """Puts generations and observations in order and makes turns of them, for every format.
 
 Answers to parallel calls become one return; a return that no generation follows is left out, as the records ask for;
-where the size of each call's context is known, payloads are differences of contexts and thereby exact.
+where the size of each call's context is known, payloads are differences of contexts and thereby exact. Policy versions
+are kept for turns that are covered by them whole.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from libra.core.records import ToolReturn, ToolStatus, Turn
+from libra.core.records import ToolReturn, ToolStatus, Turn, VersionSpan
 from libra.workloads.importers.base import Findings, RowError, clean
 from libra.workloads.importers.status import worst
 
@@ -18,8 +19,13 @@ from libra.workloads.importers.status import worst
 class _Step:
     generated_tok: int
     context_tok: int | None
+    spans: list[VersionSpan | None]
     returns: list[ToolReturn] = field(default_factory=list)
     hows: list[str] = field(default_factory=list)
+
+    @property
+    def known_spans(self) -> tuple[VersionSpan, ...]:
+        return tuple(span for span in self.spans if span) if all(self.spans) else ()
 
 
 class TurnBuilder:
@@ -29,16 +35,27 @@ class TurnBuilder:
         self._findings = findings
         self._steps: list[_Step] = []
 
-    def generate(self, num_tok: int, context_tok: int | None = None) -> None:
-        """A generation given a context of `context_tok`, where the dump knows it. Two in a row are one turn."""
+    def generate(self, num_tok: int, context_tok: int | None = None, version: int | None = None) -> None:
+        """A generation given a context of `context_tok`, where the dump knows it. Two in a row are one turn.
+
+        `version` is the policy's; a negative one is unknown.
+        """
         if num_tok < 0 or (context_tok or 0) < 0:
             raise RowError(f"negative token count in turn {len(self._steps)}")
+        span = None if version is None or version < 0 else VersionSpan(version, num_tok)
         last = self._steps[-1] if self._steps else None
         if last and not last.returns:
             last.generated_tok += num_tok
+            last.spans.append(span)
             self._findings.count("joined")
         else:
-            self._steps.append(_Step(num_tok, context_tok))
+            self._steps.append(_Step(num_tok, context_tok, [span]))
+
+    def add(self, num_tok: int) -> None:
+        """More tokens of the last generation: another call of the same answer."""
+        assert self._steps, "after generate"
+        self._steps[-1].generated_tok += num_tok
+        self._steps[-1].spans.append(None)
 
     def observe(
         self, tool: str, payload_tok: int, status: ToolStatus, latency_s: float | None = None, *, how: str = ""
@@ -80,8 +97,8 @@ class TurnBuilder:
         for how in (how for step in inner for how in step.hows if how):
             self._findings.count(how)
         pairs = zip(inner, self._steps[1:], strict=True)
-        turns = [Turn(step.generated_tok, self._merged(step, after)) for step, after in pairs]
-        return (*turns, Turn(last.generated_tok))
+        turns = [Turn(step.generated_tok, self._merged(step, after), step.known_spans) for step, after in pairs]
+        return (*turns, Turn(last.generated_tok, None, last.known_spans))
 
     def _merged(self, step: _Step, after: _Step) -> ToolReturn:
         returns = step.returns

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.cli import main
+from experiments.cli import FORMATS, main
 from experiments.commands.data import replay
 from experiments.commands.look import show
 from experiments.commands.output import warnings_of
@@ -21,6 +21,7 @@ from libra.core.errors import ConfigError, StoreError
 from libra.core.registry import Registry
 from libra.results.cell import Cell
 from libra.results.store import Store
+from libra.workloads.importers import importers
 
 UNMEASURED = """name = "h20x8"
 num_nodes = 1
@@ -118,3 +119,13 @@ def test_what_preparing_data_would_do_is_told_without_doing_it(
         main(["data", "prepare", "r2e-gum", "--out", str(tmp_path / "data")])
     assert ended.value.code == 2
     assert "unknown data set (got 'r2e-gum')" in capsys.readouterr().err
+
+
+def test_import_names_every_format_and_the_nearest_to_a_wrong_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = FORMATS.partition(": ")[2].rstrip(".").split(", ")
+    assert told == list(importers())
+    with pytest.raises(SystemExit):
+        main(["import", "slim", str(tmp_path), "--out", str(tmp_path / "t.jsonl.gz")])
+    assert "did you mean 'slime'?" in " ".join(capsys.readouterr().err.split())

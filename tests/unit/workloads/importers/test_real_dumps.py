@@ -162,6 +162,16 @@ def test_normalized_agents(traces: Path, imported: Imported) -> None:
     assert len(result.report.outcome.censored) == 4, "0.937 of 63 completed"
 
 
+def test_benchmarks_of_prime_rl_are_no_rollouts(traces: Path, imported: Imported) -> None:
+    """Measured throughput of its trainer, with the framework's name and none of its rollouts."""
+    folder = traces / "prime-rl-benchmarks"
+    if not folder.is_dir():
+        pytest.skip("needs prime-rl-benchmarks in ../shared/traces")
+    result = imported("auto", folder, traces / "mini-swe-agent")
+    assert len(result.trajectories) == 2
+    assert {each.reason for each in result.report.unread} == {"no known format (1 rows)"}
+
+
 def test_request_traces_are_refused(traces: Path, imported: Imported) -> None:
     result = imported("auto", traces / "mooncake", traces / "mini-swe-agent")
     assert len(result.trajectories) == 2
