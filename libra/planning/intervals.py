@@ -65,13 +65,18 @@ def interval_costs(engines: Mapping[int, Engine], requests: Requests, schedule: 
 
 
 def solve(costs: Mapping[int, Array], num_gpus: int) -> Table:
-    """Fill the table. Ties prefer fewer GPUs, then larger instances. O(num_gpus * sizes * n^2), vectorised over n."""
+    """Fill the table. Ties prefer fewer GPUs, then larger instances.
+
+    O(G * sizes * n^2), vectorised over n, where G is `num_gpus` or the budget from which on more GPUs do not help:
+    a row depends on as many rows before it as the largest size, so once these are all equal, all later ones are.
+    """
     n = next(iter(costs.values())).shape[0] - 1
     best = np.full((num_gpus + 1, n + 1), np.inf)
     best[:, 0] = 0.0
     size = np.zeros((num_gpus + 1, n + 1), dtype=np.int16)
     start = np.zeros((num_gpus + 1, n + 1), dtype=np.int16)
     columns = np.arange(n + 1)
+    unchanged = 0
     for g in range(1, num_gpus + 1):
         best[g] = best[g - 1]
         for tp in sorted(costs, reverse=True):
@@ -82,4 +87,8 @@ def solve(costs: Mapping[int, Array], num_gpus: int) -> Table:
             value = value[low, columns]
             better = value < best[g]
             best[g][better], size[g][better], start[g][better] = value[better], tp, low[better]
+        unchanged = 0 if (best[g] < best[g - 1]).any() else unchanged + 1
+        if unchanged >= max(costs):
+            best[g + 1 :] = best[g]
+            break
     return Table(best, size, start)

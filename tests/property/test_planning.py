@@ -80,6 +80,26 @@ def test_interval_program_equals_brute_force_for_arbitrary_costs(num: int, num_g
 
 
 @settings(max_examples=40, deadline=None)
+@given(st.integers(1, 5), st.sets(st.sampled_from(SIZES), min_size=1), st.integers(0, 2**32 - 1))
+def test_a_table_that_stops_early_is_the_whole_one(num: int, sizes: set[int], seed: int) -> None:
+    """More GPUs than help: every row as the recurrence gives it."""
+    rng = np.random.default_rng(seed)
+    void = np.tril(np.ones((num + 1, num + 1), dtype=bool))
+    costs = {tp: np.where(void, np.inf, rng.integers(0, 9, void.shape).astype(float)) for tp in sizes}
+    best = [[0.0] + [np.inf] * num]
+    for g in range(1, 60):
+        usable = [tp for tp in sizes if tp <= g]
+        row = [
+            min([best[g - 1][i], *(max(best[g - tp][j], float(costs[tp][j, i])) for tp in usable for j in range(i))])
+            for i in range(num + 1)
+        ]
+        best.append(row)
+    table = solve(costs, 59)
+    assert table.best_s.tolist() == best
+    assert sum(x.tp for x in table.intervals(59)) <= 59
+
+
+@settings(max_examples=40, deadline=None)
 @given(st.lists(requests, min_size=1, max_size=40))
 def test_more_gpus_never_cost_more(finished: list[Finished]) -> None:
     points = compress(finished, len(finished))
