@@ -267,7 +267,9 @@ def record(
     cell: CellArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="Canonical trace: .jsonl.gz or .parquet.")],
     store: StoreOption = STORE,
-    limit: Annotated[int | None, typer.Option(min=1, help="Trajectories to keep; default is all.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Trajectories at most: whole groups, spread over the run; default all.")
+    ] = None,
 ) -> None:
     """What a cell's engines and tools did, live or simulated, as a canonical trace to study or play again."""
     from experiments.commands import record

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from libra.core.commands import Command
@@ -51,3 +51,9 @@ def whole_groups(rows: Iterable[Trajectory], group_size: int) -> list[tuple[Traj
     for row in rows:
         groups.setdefault(row.group, []).append(row)
     return [tuple(members) for _, members in sorted(groups.items()) if len(members) == group_size]
+
+
+def spread(groups: Sequence[tuple[Trajectory, ...]], number: int) -> list[tuple[Trajectory, ...]]:
+    """`number` groups, the middles of as many equal stretches of the run (lengths drift); all if there are no more."""
+    total = len(groups)
+    return [groups[(2 * k + 1) * total // (2 * number)] for k in range(number)] if number < total else list(groups)

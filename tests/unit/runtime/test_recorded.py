@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from libra.core.events import Event, ToolReturned, TrajectoryEnd, TrajectoryStart
 from libra.core.records import ToolReturn, Trajectory, Turn
-from libra.runtime.recorded import trajectories, whole_groups
+from libra.runtime.recorded import spread, trajectories, whole_groups
 
 
 def log(*events: Event) -> list[tuple[Event, tuple[()]]]:
@@ -41,3 +41,10 @@ def test_groups_that_were_cut_off_are_left_out() -> None:
     rows = trajectories(log(start(0, 0, 0), start(1, 0, 1), start(2, 1, 0), end(0, 20), end(2, 20), end(1, 20)))
     assert [row.key for row in rows] == ["0/0", "0/1", "1/0"]
     assert whole_groups(rows, 2) == [tuple(rows[:2])]
+
+
+def test_a_few_groups_stand_for_all_parts_of_a_run() -> None:
+    groups = [(Trajectory("p", number, 0, 10, (Turn(1),)),) for number in range(10)]
+    assert [group[0].group for group in spread(groups, 3)] == [1, 5, 8]
+    assert [group[0].group for group in spread(groups, 1)] == [5]
+    assert spread(groups, 10) == spread(groups, 99) == groups
