@@ -1,9 +1,9 @@
 # Everything from a fresh clone: `make reproduce` (laptop, no GPU), `make test` (what CI runs). `make help` lists the rest.
 
 # What `make reproduce` runs, in this order. An interrupted run resumes: finished cells are never run again.
-REPRODUCE_STUDIES ?= end_to_end ablation routing motivation growth throughput_bound asynchrony sensitivity worlds
+REPRODUCE_STUDIES ?= end_to_end ablation routing motivation growth throughput_bound asynchrony sensitivity worlds traces
 REPRODUCE_OPTIONS ?=
-# Folder of public agent traces; those found there are imported and run as well (study `traces`).
+# Folder of public agent traces; those found there are imported and run beside our recordings (study `traces`).
 TRACES ?= ../shared/traces
 # Where cells, figures and the report go.
 STORE ?= runs
@@ -31,9 +31,7 @@ help: ## list the targets
 # Exit 1 of `libra run` means that some cells failed: the report shows them, so it is still made.
 reproduce: traces ## from nothing to the report: install, run the main job, draw figures, write the report
 	@failed=0; \
-	studies="$(REPRODUCE_STUDIES)"; \
-	if ls traces/*.jsonl.gz >/dev/null 2>&1; then studies="$$studies traces"; fi; \
-	for study in $$studies; do \
+	for study in $(REPRODUCE_STUDIES); do \
 	  code=0; $(LIBRA) run $$study $(REPRODUCE_OPTIONS) --store $(STORE) || code=$$?; \
 	  if [ $$code -gt 1 ]; then echo "stopped in study $$study; run it again to resume" >&2; exit $$code; fi; \
 	  if [ $$code -eq 1 ]; then failed=1; fi; \

@@ -19,5 +19,12 @@ WORKLOAD_TITLES = {"search-r1": "Search-R1", "r2e-gym": "R2E-Gym", "dapo-math": 
 MAIN_STUDIES = ("end_to_end", "demo")
 """The full comparison where it has been run, else the newcomer's."""
 
+REAL_STUDIES = ("traces", "demo")
+"""Where real input has been run, the full study first."""
+
+RECORDED = "recorded:"
+REAL_INPUT = ("trace:", RECORDED)
+"""How workloads are named that replay real input instead of generating it."""
+
 TRAINING_STEPS = 500
 """Steps of a whole training, which the steps of a run are spread over: 63.2 h / 454.16 s of the paper's R2E-Gym run."""

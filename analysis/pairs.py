@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from analysis.names import REAL_INPUT
 from analysis.statistics import Estimate, mean_interval, paired_ratio
 
 
@@ -16,6 +17,11 @@ def select(table: pd.DataFrame, **where: object) -> pd.DataFrame:
     for column, value in {"status": "done", **where}.items():
         chosen &= table[column].to_numpy() == value
     return table[chosen]
+
+
+def real_input(table: pd.DataFrame, *, wanted: bool = True) -> pd.DataFrame:
+    """Rows of workloads that replay traces or recordings; with `wanted=False` all others."""
+    return table[table["workload"].str.startswith(REAL_INPUT).to_numpy(bool) == wanted]
 
 
 def by_seed(table: pd.DataFrame, **where: object) -> dict[int, float]:

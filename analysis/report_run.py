@@ -11,7 +11,7 @@ import msgspec
 import pandas as pd
 
 from analysis.load import planned_steps, workload_name
-from analysis.names import TRAINING_STEPS, WORKLOAD_TITLES
+from analysis.names import RECORDED, TRAINING_STEPS, WORKLOAD_TITLES
 from libra.results.store import State, Store, StoredCell
 
 CONSTANT = ("value", "unit", "kind", "source")
@@ -62,7 +62,7 @@ def _failures(cells: Sequence[StoredCell]) -> pd.DataFrame:
 def _study_row(name: str, cells: Sequence[StoredCell]) -> dict[str, str]:
     states = Counter(cell.status.state for cell in cells)
     steps = sorted({planned_steps(cell) for cell in cells})
-    drifts = all(cell.cell.workload in WORKLOAD_TITLES for cell in cells)
+    drifts = [cell.cell.workload in WORKLOAD_TITLES for cell in cells if not cell.cell.workload.startswith(RECORDED)]
     failed = len(cells) - states["done"] - sum(states[state] for state in NOT_OVER)
     return {
         "study": name,
@@ -73,12 +73,12 @@ def _study_row(name: str, cells: Sequence[StoredCell]) -> dict[str, str]:
         "workloads": ", ".join(dict.fromkeys(workload_name(cell.cell.workload) for cell in cells)),
         "systems": str(len({cell.cell.policy for cell in cells})),
         "seeds": str(len({cell.cell.seed for cell in cells})),
-        "steps per run": "; ".join(_steps_text(each, drifts) for each in steps),
+        "steps per run": "; ".join(_steps_text(each, bool(drifts) and all(drifts)) for each in steps),
     }
 
 
 def _steps_text(steps: int, drifts: bool) -> str:
-    """What a simulated step stands for, where the workload drifts over a whole training."""
+    """What a simulated step stands for, where the workload (recordings aside) drifts over a whole training."""
     if steps == 0:
         return "the workload's own"
     if not drifts:

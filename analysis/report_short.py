@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.names import HOMOGENEOUS, LIBRA, MAIN_STUDIES, RATE, UNIFORM, WORKLOAD_TITLES
-from analysis.pairs import interval, ratio, select, text
+from analysis.names import HOMOGENEOUS, LIBRA, MAIN_STUDIES, RATE, REAL_STUDIES, RECORDED, UNIFORM, WORKLOAD_TITLES
+from analysis.pairs import interval, ratio, real_input, select, text
 from analysis.statistics import RESOLVED_HALF_WIDTH, Estimate
 from analysis.verdicts import Judged, count
 from analysis.worlds import sentence
@@ -29,15 +29,17 @@ SIDES = {
 
 def sentences(table: pd.DataFrame, judged: Sequence[Judged], validation: Path) -> list[str]:
     """Seven to ten sentences; a study without finished cells gives one that says so. `validation`: file of errors."""
-    main = next((name for name in MAIN_STUDIES if not _done(table, name).empty), MAIN_STUDIES[0])
+    generated, real = real_input(table, wanted=False), real_input(table)
+    main = next((name for name in MAIN_STUDIES if not _done(generated, name).empty), MAIN_STUDIES[0])
+    replayed = next((name for name in REAL_STUDIES if not _done(real, name).empty), REAL_STUDIES[0])
     return [
-        *_main(_done(table, main), main),
+        *_main(_done(generated, main), main),
         _ablation(_done(table, "ablation")),
         _routing(_done(table, "routing")),
         _worlds(table[table["study"] == "worlds"]),
-        _traces(_done(table, "traces")),
+        _traces(_done(real, replayed)),
         _verdicts(judged),
-        _resolved(table, main),
+        _resolved(generated, main),
         _errors(validation),
     ]
 
@@ -124,7 +126,7 @@ def _worlds(rows: pd.DataFrame) -> str:
 
 def _traces(rows: pd.DataFrame) -> str:
     if rows.empty:
-        return "Real traces: no finished cell; import traces with `libra import` and run `libra run traces`."
+        return "Real traces: no finished cell; run `libra run traces`."
     found = {name: _ratio(rows, LIBRA, UNIFORM, workload=name) for name in sorted(set(rows["workload"]))}
     known = [each.value for each in found.values() if each is not None]
     if not known:
@@ -138,9 +140,11 @@ def _traces(rows: pd.DataFrame) -> str:
     best = [_ratio(rows, LIBRA, rival, workload=name) for name, rival in rivals.items() if rival]
     ratios = [each.value for each in best if each is not None]
     above = sum(value > 1.0 for value in ratios)
+    own = sum(name.startswith(RECORDED) for name in found)
+    whose = f" {own} of them: recordings of a tiny policy on CPU cores, played on the simulated model." if own else ""
     return (
         f"{said}, and above that of the fastest other system on {above} of {len(ratios)} "
-        f"(ratios {min(ratios):.2f} to {max(ratios):.2f})."
+        f"(ratios {min(ratios):.2f} to {max(ratios):.2f}).{whose}"
     )
 
 

@@ -93,7 +93,9 @@ def run(
         ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Hold runs to the simulator's laws: sim.check=true.")] = False,
-    trace: Annotated[list[Path] | None, typer.Option(help="Canonical trace for study `traces`; repeatable.")] = None,
+    trace: Annotated[
+        list[Path] | None, typer.Option(help="Canonical trace or recording for study `traces`; repeatable.")
+    ] = None,
     policy: Annotated[
         list[str] | None, typer.Option(help="Policy beside the study's own, for example a plug-in's; repeatable.")
     ] = None,
@@ -156,7 +158,9 @@ def train(
 @app.command(rich_help_panel="Run")
 def plan(
     workload: Annotated[str | None, typer.Argument(help="search-r1, r2e-gym, dapo-math.")] = None,
-    source: Annotated[Path | None, typer.Option("--from", help="A rollout dump or canonical trace.")] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="A rollout dump, a canonical trace, or `recorded:WORKLOAD`.")
+    ] = None,
     rollout_s: Annotated[float | None, typer.Option(help="Seconds of rollout in a step.")] = None,
     train_s: Annotated[float | None, typer.Option(help="Seconds of training in a step.")] = None,
     gpus: Annotated[str | None, typer.Option(help="ROLLOUT:TRAIN, or one number when both use the same.")] = None,

@@ -22,6 +22,7 @@ from libra.models import list_models, load_model
 from libra.results.cell import TRACE_PREFIX, Cell
 from libra.results.provenance import OUTCOME_PACKAGES, code_fingerprint
 from libra.workloads.base import Workload
+from libra.workloads.recordings import PREFIX, trace_path
 
 BACKENDS = ("sim", "live")
 
@@ -92,6 +93,7 @@ class Resolver:
         files = [self._plugin(Path(origin)) for origin in origins if not _is_product(Path(origin))]
         if cell.workload.startswith(TRACE_PREFIX):
             files.append(Path(cell.workload.removeprefix(TRACE_PREFIX)))
+        files += [trace_path(cell.workload)] if cell.workload.startswith(PREFIX) else []
         files += [Path(cell.cluster)] if cell.cluster not in list_clusters() else []
         measured = self._cluster(cell).gpu.measured
         files += [Path(measured)] if measured else []

@@ -6,12 +6,17 @@ import pandas as pd
 import seaborn as sns
 from matplotlib import pyplot as plt
 
-from analysis.names import RATE, UNIFORM
-from analysis.pairs import interval, mean_text, policies_in, ratio, select, text
+from analysis.names import RATE, REAL_STUDIES, RECORDED, UNIFORM
+from analysis.pairs import interval, mean_text, policies_in, ratio, real_input, select, text
 from analysis.style import INK, WIDTH_IN, Plot, colour, names_legend
 from paper_figures.sources import SYSTEM_ORDER, Sources
 
 ROUTED = ("pattern-blind", "pattern-prompt-history", "pattern-cmlfq", "pattern-oracle")
+OWN = (
+    "`recorded:` names a recording of a live run that ships with the product: a tiny policy, trained by GRPO with real "
+    "engines and real tools **on CPU cores**. Its token counts and tool times are real, and they are not those of the "
+    "model whose cluster is simulated here: trajectories are short, and the time of most is tool time."
+)
 METRICS = {
     "makespan_s": ("makespan (s)", ",.0f"),
     "tail_share_top10": ("longest 10 %: share of rollout time (0-1)", ".2f"),
@@ -20,7 +25,7 @@ METRICS = {
     "routing_accuracy": ("one-shot accuracy (0-1)", ".2f"),
 }
 CAPTION = (
-    "Imported agent traces replayed in groups. A dot is the paired throughput ratio of one seed (a seed shuffles "
+    "Agent traces replayed in groups. A dot is the paired throughput ratio of one seed (a seed shuffles "
     f"the trace) to `{UNIFORM}`. Traces without groups are put into groups of unrelated trajectories, so prompt "
     "history has nothing to learn from there; small traces are replayed many times, so accuracy on them says little."
 )
@@ -29,10 +34,10 @@ CAPTION = (
 def build(sources: Sources) -> Plot:
     """A row of dots a trace, and one table."""
     title = "Real traces"
-    missing = sources.missing("traces")
-    if missing:
-        return Plot("traces", title, CAPTION, missing=missing)
-    table = sources.study("traces")
+    study = sources.first_of(REAL_STUDIES)
+    table = real_input(sources.study(study))
+    if select(table).empty:
+        return Plot("traces", title, CAPTION, missing=sources.missing("traces"))
     names = policies_in(table, (*SYSTEM_ORDER, *ROUTED))
     workloads = sorted(set(select(table)["workload"]))
     ratios = _ratios(table, workloads, names)
@@ -49,7 +54,9 @@ def build(sources: Sources) -> Plot:
     figure.tight_layout()
     names_legend(figure, {name: name for name in names})
     rows = [_row(table, workload, policy) for workload in workloads for policy in names]
-    return Plot("traces", title, CAPTION, figure, pd.DataFrame(rows))
+    notes = (OWN,) * any(name.startswith(RECORDED) for name in workloads)
+    notes += ("From the short study `demo`; `libra run traces` adds routers and imported traces.",) * (study == "demo")
+    return Plot("traces", title, CAPTION, figure, pd.DataFrame(rows), notes)
 
 
 def trace_title(workload: str) -> str:

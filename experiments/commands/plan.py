@@ -129,12 +129,14 @@ def _lengths(job: Job, limit_tok: int) -> tuple[Sequence[Trajectory], int, list[
 
 
 def _read(source: Path) -> tuple[Trajectory, ...]:
-    """A canonical trace, or a dump of any format."""
+    """A recording by its name, a canonical trace, or a dump of any format."""
     from libra.workloads.importers import import_dump
+    from libra.workloads.recordings import PREFIX, trace_path
     from libra.workloads.trace_file import is_trace, read_trace
 
-    if is_trace(source):
-        return read_trace(source)[1]
+    path = trace_path(source) if str(source).startswith(PREFIX) else source
+    if is_trace(path):
+        return read_trace(path)[1]
     return tuple(import_dump("auto", [source]).trajectories)
 
 

@@ -11,6 +11,7 @@ from libra.core.errors import unknown_name
 from libra.results.store import Store
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
     from rich.table import Table
 
     from analysis.style import Plot
@@ -99,16 +100,28 @@ def report(root: Path, out: Path) -> None:
     console().print(f"report: {page} (figures as PNG and CSV in {page.parent / 'figures'})")
 
 
-def demo_table(root: Path) -> Table:
-    """Throughput of every system on every workload of the demo, for the terminal."""
-    from analysis.pairs import interval, mean_text, policies_in, select
-    from paper_figures.sources import SYSTEM_ORDER, WORKLOAD_TITLES, titled
+def demo_tables(root: Path) -> list[Table]:
+    """Throughput of every system on every workload of the demo, for the terminal; recordings apart."""
+    from analysis.pairs import real_input, select
+    from paper_figures.sources import WORKLOAD_TITLES, titled
 
     rows = _open(root).study("demo")
-    workloads = titled(select(rows)["workload"])
+    workloads = {name: WORKLOAD_TITLES[name] for name in titled(select(rows)["workload"])}
+    recorded = {name: name for name in dict.fromkeys(select(real_input(rows))["workload"])}
+    asked = (
+        (workloads, "token/s (simulated)"),
+        (recorded, "\nrecordings of a tiny policy on CPU cores: token/s (simulated)"),
+    )
+    return [_throughputs(rows, columns, title) for columns, title in asked if columns]
+
+
+def _throughputs(rows: DataFrame, workloads: dict[str, str], title: str) -> Table:
+    from analysis.pairs import interval, mean_text, policies_in
+    from paper_figures.sources import SYSTEM_ORDER
+
     lines = [
         [name, *(mean_text(interval(rows, policy=name, workload=workload, metric="trajectory_tok_per_s"), ",.0f")
                  for workload in workloads)]
         for name in policies_in(rows, SYSTEM_ORDER)
     ]  # fmt: skip
-    return table("token/s (simulated)", ("system", *(WORKLOAD_TITLES[name] for name in workloads)), lines)
+    return table(title, ("system", *workloads.values()), lines)

@@ -77,7 +77,11 @@ def _with_policies(cells: Iterable[Cell], names: Sequence[str], registry: Regist
 
 
 def _traces(request: Request, spec: StudySpec) -> tuple[Path, ...]:
-    """Traces for a study: those named, else those in `TRACES`. Raises `ConfigError` for what is no canonical trace."""
+    """Traces for a study: those named, else the recordings and those in `TRACES`.
+
+    Raises `ConfigError` for what is no canonical trace.
+    """
+    from libra.workloads.recordings import NAMES, trace_path
     from libra.workloads.trace_file import read_trace
 
     if not spec.takes_traces:
@@ -85,7 +89,8 @@ def _traces(request: Request, spec: StudySpec) -> tuple[Path, ...]:
             raise ConfigError(f"study {spec.name} takes no traces", where="--trace", value=str(request.traces[0]),
                               mend="`libra run traces --trace FILE` runs every system on a trace")  # fmt: skip
         return ()
-    for path in request.traces:
+    named = tuple(trace_path(name) for name in request.traces)
+    for path in named:
         try:
             read_trace(path)
         except TraceError as error:
@@ -96,9 +101,8 @@ def _traces(request: Request, spec: StudySpec) -> tuple[Path, ...]:
                     mend=f"`libra import auto {path} --out traces/NAME.jsonl.gz`, then name that file",
                 )
             raise error from None
-    return request.traces or tuple(
-        sorted(path for ending in ("*.jsonl.gz", "*.parquet") for path in TRACES.glob(ending))
-    )
+    imported = sorted(path for ending in ("*.jsonl.gz", "*.parquet") for path in TRACES.glob(ending))
+    return named or (*map(trace_path, NAMES), *imported)
 
 
 def changed(cell: Cell, changes: Sequence[str]) -> Cell:
@@ -154,9 +158,10 @@ def demo(root: Path, workers: int) -> None:
     summary = _launch(study_cells(request, registry), request, registry, "processes", workers)
     if summary.interrupted:
         sys.exit(summary.exit_code)
-    from experiments.commands.results import demo_table, report
+    from experiments.commands.results import demo_tables, report
 
-    console().print(demo_table(root))
+    for each in demo_tables(root):
+        console().print(each)
     report(root, Path("demo-report"))
     sys.exit(summary.exit_code)
 

@@ -1,4 +1,4 @@
-"""Every imported trace through every system: real turns, tool returns and tails instead of generators."""
+"""Every recording and imported trace through every system: real turns, tool returns and tails instead of generators."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from experiments.study import SYSTEMS, Overrides, grid
 from libra.core.errors import ConfigError
 from libra.core.registry import StudyArgs, StudySpec
 from libra.results.cell import Cell
+from libra.workloads.recordings import PREFIX, recording_in
 from libra.workloads.trace_file import read_trace
 
 POLICIES = (*SYSTEMS, "best-homogeneous", "pattern-blind", "pattern-prompt-history", "pattern-cmlfq", "pattern-oracle")
@@ -20,19 +21,25 @@ GROUP_SIZE = 4
 
 
 def cells(args: StudyArgs) -> Iterator[Cell]:
-    """Raises `ConfigError` when no trace was imported."""
+    """Raises `ConfigError` when there is no trace."""
     if not args.traces:
         raise ConfigError(
-            "no imported trace",
+            "no trace",
             where="study traces",
             mend="`libra import FORMAT FILE... --out traces/NAME.jsonl.gz`, or name files: --trace FILE",
         )
-    options = {f"trace:{path}": options_for(path) for path in args.traces}
+    options = dict(map(_workload, args.traces))
     for cell in grid("traces", args, POLICIES, workloads=tuple(options)):
         overrides = {**dict(cell.overrides), **options[cell.workload]}
         yield Cell.make(
             cell.study, cell.workload, cell.cluster, cell.model, cell.policy, seed=cell.seed, overrides=overrides
         )
+
+
+def _workload(path: Path) -> tuple[str, Overrides]:
+    """A recording is a workload of its own, whose defaults are what was recorded."""
+    name = recording_in(path)
+    return (f"{PREFIX}{name}", {}) if name else (f"trace:{path}", options_for(path))
 
 
 def options_for(path: Path) -> Overrides:
@@ -53,7 +60,7 @@ def options_for(path: Path) -> Overrides:
 
 STUDY = StudySpec(
     "traces",
-    "imported traces through all systems",
+    "recordings and imported traces through all systems",
     cells,
     ("traces",),
     num_seeds=2,

@@ -28,10 +28,9 @@ Unit = tuple[Trajectory, ...]
 """What is drawn without replacement: a prompt's samples, or one trajectory of a trace without groups."""
 
 
-class TraceOptions(Options):
-    """`file` is a canonical trace; `num_steps` unset: one pass over the trace."""
+class ReplayOptions(Options):
+    """`num_steps` unset: one pass over the trace."""
 
-    file: str
     prompts: int = Field(default=2, gt=0)
     group_size: int = Field(default=16, gt=0)
     num_steps: int | None = Field(default=None, gt=0)
@@ -40,6 +39,12 @@ class TraceOptions(Options):
     tool_cap_s: float = Field(default=600.0, gt=0)
     min_turns: int = Field(default=1, gt=0)
     profile_share: float = Field(default=0.2, gt=0, lt=1)
+
+
+class TraceOptions(ReplayOptions):
+    """`file` is a canonical trace."""
+
+    file: str
 
 
 SOURCES: Mapping[str, tuple[Provenance, str]] = {
@@ -58,13 +63,12 @@ SOURCES: Mapping[str, tuple[Provenance, str]] = {
 class TraceWorkload:
     """A `Workload`. Raises `TraceError` for a trace that cannot be read, is too long or has nothing left."""
 
-    def __init__(self, options: TraceOptions, seed: int, max_context_tok: int) -> None:
-        path = Path(options.file)
-        self.name = f"{NAME}:{_stem(path)}"
+    def __init__(self, path: Path, name: str, options: ReplayOptions, seed: int, max_context_tok: int) -> None:
+        self.name = name
         self.options, self.seed, self.max_context_tok = options, seed, max_context_tok
         self.group_size, self.batch = options.group_size, options.prompts * options.group_size
         self._header, rows = read_trace(path)
-        cleaning = Cleaning(options.file, max_context_tok)
+        cleaning = Cleaning(str(path), max_context_tok)
         rows = cleaning.drop_short(rows, options.min_turns)
         rows = cleaning.fill(rows, options.default_tool_s, options.tool_cap_s)
         rows = cleaning.fit(rows, options.over_limit)
@@ -101,10 +105,12 @@ class TraceWorkload:
 
     def parameters(self) -> tuple[Parameter, ...]:
         """See `Workload`."""
-        counted = Parameter("token_counting", self._header.token_counting, "reported", "The trace's header.")
-        source = Parameter("source", self._header.source, "reported", "The trace's header.")
+        header = self._header
+        told = [("source", header.source), ("token_counting", header.token_counting)]
+        told += [("note", note) for note in header.notes]
+        facts = [Parameter(name, value, "reported", "The trace's header.") for name, value in told]
         steps = Parameter("steps", f"{self.num_steps:,}", "derived", "num_steps, or one pass over the trace.")
-        return (*document(self.options, SOURCES), source, counted, steps)
+        return (*document(self.options, SOURCES), *facts, steps)
 
     @property
     def _groups_per_epoch(self) -> int:
@@ -175,7 +181,8 @@ def _stem(path: Path) -> str:
 
 def build(options: TraceOptions, seed: int, max_context_tok: int) -> TraceWorkload:
     """For `WorkloadSpec`."""
-    return TraceWorkload(options, seed, max_context_tok)
+    path = Path(options.file)
+    return TraceWorkload(path, f"{NAME}:{_stem(path)}", options, seed, max_context_tok)
 
 
 WORKLOAD = WorkloadSpec(

@@ -27,7 +27,7 @@ AS_IS = (
     r"libra (run|train) .* --dry-run",
     r"libra run (coins|smoke --set) .*",
     r"libra validate --gpu \S+",
-    r"libra plan (?!--from).*",
+    r"libra plan (?!--from rollouts).*",
     r"libra calibrate .* --dry-run",
     r"libra (figures|report) --out [a-z]+",
 )

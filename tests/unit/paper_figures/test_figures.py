@@ -208,7 +208,7 @@ def test_figures_claims_and_report_print(made_store, made_cell, tmp_path: Path, 
     assert "not judged" in capsys.readouterr().out
     results.report(store.root, tmp_path / "report")
     assert "report.html" in capsys.readouterr().out
-    assert results.demo_table(store.root).row_count == 1
+    assert [table.row_count for table in results.demo_tables(store.root)] == [1]
 
 
 def test_the_simulators_errors_are_drawn_from_what_validate_left(made_store, tmp_path: Path) -> None:
