@@ -67,8 +67,8 @@ def _figure(rows: pd.DataFrame, workloads: Sequence[str]) -> plt.Figure:
     panels[0][0].set_ylabel("mean reward")
     used = [kind for kind in COLOURS if kind in set(rows["kind"])]
     handles = [plt.Line2D([], [], color=COLOURS[kind], marker="o", label=kind) for kind in used]
-    panels[0][-1].legend(handles=handles, fontsize=7, loc="lower right")
-    figure.tight_layout()
+    figure.legend(handles=handles, fontsize=7, loc="lower center", ncols=len(used), frameon=False)
+    figure.tight_layout(rect=(0, 0.06, 1, 1))
     return figure
 
 
