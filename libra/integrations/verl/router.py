@@ -44,6 +44,7 @@ class LibraRouter:
         self._lost: list[int] = []
         self._num_failures = 0
         self._failure = ""
+        self._heard_s = time.monotonic()
         self._saved: Saved | None = None
         if servers:
             self._check_sizes(len(servers))
@@ -93,6 +94,10 @@ class LibraRouter:
             return None
         return f"{self._num_failures} trajectories in a row failed, the last one with\n{self._failure}"
 
+    async def quiet_s(self) -> float:
+        """Seconds since a trajectory, of an evaluation too, asked or told anything."""
+        return time.monotonic() - self._heard_s
+
     async def step_done(self, done: StepDone) -> None:
         self._session.step_done(done)
 
@@ -104,6 +109,7 @@ class LibraRouter:
     # -- for libra's client --------------------------------------------------------------------------------------
 
     async def turn_done(self, done: TurnDone) -> None:
+        self._heard_s = time.monotonic()
         self._session.turn_done(done)
 
     async def turn_lost(self, key: str) -> None:
@@ -111,6 +117,7 @@ class LibraRouter:
 
     async def ended(self, end: Ended) -> None:
         """Written at once, so that what is trained is on disk: verl's own trainers report neither steps nor the end."""
+        self._heard_s = time.monotonic()
         if end.status != "aborted":
             self._num_failures = 0
         self._session.ended(end)
@@ -142,6 +149,7 @@ class LibraRouter:
                 where="actor_rollout_ref.rollout.agent.agent_loop_manager_class",
                 mend="set it to libra.integrations.verl.agent_loop.LibraAgentLoopManager",
             )
+        self._heard_s = time.monotonic()
         while (number := self._choose(turn)) is None:
             await asyncio.sleep(WAIT_S)
         address = self._addresses[number]
@@ -149,6 +157,7 @@ class LibraRouter:
         return address, self._handles[number]
 
     async def release_server(self, server_id: str, request_id: str | None = None) -> None:
+        self._heard_s = time.monotonic()
         if self._inflight[server_id] > 0:
             self._inflight[server_id] -= 1
 

@@ -3,7 +3,8 @@
 The router's actor says which instances were lost. Their actors are ended, a replica of the same size takes the place,
 gets the trainer's weights, and only then takes turns again. The trainer lets go of `lock` while it only waits.
 What cannot be replaced (the router, agent-loop workers, the last engine) ends the job, which would wait for ever; a
-checkpoint is where it goes on. So does an environment or reward that fails for every trajectory.
+checkpoint is where it goes on. So does an environment or reward that fails for every trajectory, or a trajectory that
+never ends.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -23,6 +25,8 @@ LOOK_S = 1.0
 TRIES, PAUSE_S = 5, 5.0
 ANSWER_S = 30.0
 """An actor's event loop answers within a second also while its engine works."""
+STALL_S = 3600.0
+"""A trainer that waits so long without a word of any trajectory waits for ever: no turn or tool call is longer."""
 logger = logging.getLogger(__name__)
 
 
@@ -37,6 +41,7 @@ class Supervisor(threading.Thread):
         self._replicas = {each.id: replica for each, replica in
                           zip(trainer.plan.instances, manager.rollout_replicas, strict=True)}  # fmt: skip
         self._over = threading.Event()
+        self._waits_since_s: float | None = None
 
     def run(self) -> None:
         try:
@@ -44,11 +49,22 @@ class Supervisor(threading.Thread):
                 for instance in ray.get(self._trainer.router.take_lost.remote()):
                     self._try_restart(instance)
                 self._look_at_workers()
-                if failure := ray.get(self._trainer.router.take_failure.remote()):
+                if failure := ray.get(self._trainer.router.take_failure.remote()) or self._stall():
                     _end_job(failure)
         except Exception as error:
             if not self._over.is_set():
                 _end_job(f"{type(error).__name__}: {error}")
+
+    def _stall(self) -> str | None:
+        """Why the trainer would wait for ever, if it would: it holds `lock` whenever it does anything else."""
+        now_s = time.monotonic()
+        if self.lock.locked():
+            self._waits_since_s = None
+            return None
+        if self._waits_since_s is None:
+            self._waits_since_s = now_s
+        quiet_s = min(now_s - self._waits_since_s, ray.get(self._trainer.router.quiet_s.remote()))
+        return f"TimeoutError: no trajectory has moved for {quiet_s:.0f} s" if quiet_s > STALL_S else None
 
     def _look_at_workers(self) -> None:
         """Raises `RayActorError` for an agent-loop worker that died, and its trajectories with it."""
