@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from libra.core.plan import Plan
-    from libra.core.policy import Finished, Statistics
+    from libra.core.policy import Statistics
     from libra.core.records import Trajectory
     from libra.planning.ranking import Ranked, Ranking
     from libra.planning.stages import Advice, Option
@@ -92,13 +92,13 @@ def _statistics(job: Job, pipeline: str, limit_tok: int) -> tuple[Statistics, li
     import msgspec
 
     from libra.core.events import PipelineSpec, RunStart
-    from libra.core.policy import Statistics
+    from libra.core.policy import Finished, Statistics
 
     rows, batch, notes = _lengths(job, limit_tok)
     group = max((row.sample for row in rows), default=0) + 1
     spec = msgspec.convert({"kind": pipeline}, PipelineSpec)
     run = RunStart(0.0, job.cluster, job.model, spec, batch, group, 1, limit_tok)
-    return Statistics(run, tuple(_finished(row) for row in rows)), notes
+    return Statistics(run, tuple(map(Finished.of, rows))), notes
 
 
 def _lengths(job: Job, limit_tok: int) -> tuple[Sequence[Trajectory], int, list[str]]:
@@ -138,12 +138,6 @@ def _read(source: Path) -> tuple[Trajectory, ...]:
     if is_trace(path):
         return read_trace(path)[1]
     return tuple(import_dump("auto", [source]).trajectories)
-
-
-def _finished(row: Trajectory) -> Finished:
-    from libra.core.policy import Finished
-
-    return Finished(row.prompt_tok, row.generated_tok, row.observed_tok, len(row.turns), row.tool_s, row.is_censored)
 
 
 ESTIMATE_NOTE = "times are estimates from datasheet figures and assumed efficiencies, not corrected by a run of yours"

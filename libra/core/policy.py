@@ -28,6 +28,7 @@ from libra.core.events import (
     TrajectoryStart,
 )
 from libra.core.plan import Allocation, Move, Plan
+from libra.core.records import Trajectory
 
 WINDOW_STEPS = 8
 """Steps of history in the statistics: long enough for a tail of 32 trajectories, short against drift (assumed)."""
@@ -42,6 +43,10 @@ class Finished(msgspec.Struct, frozen=True):
     num_turns: int
     tool_s: float
     is_censored: bool = False
+
+    @classmethod
+    def of(cls, row: Trajectory) -> Finished:
+        return cls(row.prompt_tok, row.generated_tok, row.observed_tok, len(row.turns), row.tool_s, row.is_censored)
 
     @property
     def total_tok(self) -> int:
@@ -183,10 +188,7 @@ class ComposedPolicy:
         """The current window. Before the first trajectory ends it is the profiling run's."""
         memory = self._memory
         assert memory.run is not None, "RunStart comes first"
-        finished = tuple(memory.finished) or tuple(
-            Finished(t.prompt_tok, t.generated_tok, t.observed_tok, len(t.turns), t.tool_s, t.is_censored)
-            for t in memory.run.profile
-        )
+        finished = tuple(memory.finished) or tuple(map(Finished.of, memory.run.profile))
         return Statistics(memory.run, finished, tuple(memory.steps))
 
     def _first_plan(self, event: RunStart) -> Sequence[Command]:

@@ -31,6 +31,8 @@ from libra.workloads.importers.turns import TurnBuilder
 SCHEMA = "ATIF"
 FINAL_TOOLS = ("mark_task_complete", "finish", "submit", "task_complete", "complete_task", "done")
 """Calls that end a task in the agents that write ATIF."""
+INNER = "agent_trajectories"
+"""How the key ends under which trajectories of sub-agents stand."""
 MAX_NESTED = 8
 """Sub-agents of sub-agents; real ones go two deep."""
 
@@ -93,7 +95,6 @@ class _Trajectory(msgspec.Struct):
     trajectory_id: str | None = None
     session_id: str | None = None
     continued_trajectory_ref: str | None = None
-    subagent_trajectories: list[Any] | None = None
 
 
 def sniff(value: Any) -> int:
@@ -115,9 +116,9 @@ def read(value: Any, place: Place, findings: Findings) -> Iterator[Sample | RowE
 
 
 def _read(value: Any, findings: Findings, depth: int) -> Iterator[Sample | RowError]:
-    trajectory = convert(value, _Trajectory)
+    trajectory, held = convert(value, _Trajectory), _inner(value)
     yield _sample(trajectory, findings, depth)
-    for inner in trajectory.subagent_trajectories or ():
+    for inner in held:
         findings.count("agent")
         if depth == MAX_NESTED:
             yield RowError(f"sub-agents nested more than {MAX_NESTED} deep")
@@ -126,6 +127,12 @@ def _read(value: Any, findings: Findings, depth: int) -> Iterator[Sample | RowEr
             yield from _read(inner, findings, depth + 1)
         except RowError as error:
             yield RowError(f"sub-agent: {error}")
+
+
+def _inner(value: dict[str, Any]) -> Sequence[Any]:
+    """Trajectories that stand inside this one."""
+    found = next((held for key, held in value.items() if key.endswith(INNER)), None)
+    return convert(found or [], list[Any])
 
 
 def _sample(trajectory: _Trajectory, findings: Findings, depth: int) -> Sample:

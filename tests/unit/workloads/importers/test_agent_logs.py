@@ -199,7 +199,7 @@ def test_atif_nested_without_end(imported: Imported, lines: Lines) -> None:
     for _ in range(20):
         inner = [row] if row else []
         steps = [{"step_id": 1, "source": "agent", "message": "hi"}]
-        row = {"schema_version": "ATIF-v1.8", "agent": {"name": "a"}, "steps": steps, "subagent_trajectories": inner}
+        row = {"schema_version": "ATIF-v1.8", "agent": {"name": "a"}, "steps": steps, "agent_trajectories": inner}
     result = imported("atif", lines("t.json", json.dumps(row)))
     assert len(result.trajectories) == 9
     assert reasons(result) == ["sub-agents nested more than 8 deep"]
