@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -23,6 +24,14 @@ SETTINGS = {
 }
 
 
+TEMPORARY = ("libra-*", "ray/session_[0-9]*", "ckpt_*.lock", "vllm_dist_*", "-".join("?" * n for n in (8, 4, 4, 4, 12)))
+"""What a job's parts put into the system's folder for temporary files."""
+
+
+def temporary() -> set[Path]:
+    return {path for pattern in TEMPORARY for path in Path(tempfile.gettempdir()).glob(pattern)}
+
+
 def libra(store: Path, *arguments: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
     """`libra ...` in this environment."""
     program = "from experiments.cli import main; main()"
@@ -31,7 +40,12 @@ def libra(store: Path, *arguments: str, timeout_s: float = 600) -> subprocess.Co
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def before() -> set[Path]:
+    return temporary()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, before: set[Path]) -> Path:
     folder = tmp_path_factory.mktemp("live") / "runs"
     changes = [text for key, value in SETTINGS.items() for text in ("--set", f"{key}={value}")]
     done = libra(folder, "train", "search-r1", "--steps", str(STEPS), *changes)
@@ -92,6 +106,10 @@ def test_tools_really_answered(cell: Path) -> None:
     returns = [event for event, _ in decisions(cell / "events.jsonl.zst") if isinstance(event, ToolReturned)]
     assert {event.tool for event in returns} == {"search"}
     assert any(event.status == "ok" and event.payload_tok > 0 and event.latency_s > 0 for event in returns)
+
+
+def test_no_temporary_file_is_left(store: Path, before: set[Path]) -> None:
+    assert temporary() - before == set()
 
 
 def test_nothing_is_left_running(store: Path) -> None:
