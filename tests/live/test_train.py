@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("vllm", reason="needs the live stack: `make live-test`")
+
+from tests.live.leftovers import temporary
 
 STEPS, PROMPTS, SAMPLES = 3, 2, 4
 SETTINGS = {
@@ -23,14 +24,6 @@ SETTINGS = {
     "live.logprob_check_every": 1,
     "live.telemetry_s": 0.2,
 }
-
-
-TEMPORARY = ("libra-*", "ray/session_[0-9]*", "ckpt_*.lock", "vllm_dist_*", "-".join("?" * n for n in (8, 4, 4, 4, 12)))
-"""What a job's parts put into the system's folder for temporary files."""
-
-
-def temporary() -> set[Path]:
-    return {path for pattern in TEMPORARY for path in Path(tempfile.gettempdir()).glob(pattern)}
 
 
 def libra(store: Path, *arguments: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
