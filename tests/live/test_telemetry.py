@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -16,12 +18,13 @@ os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "libra.integrations.verl.plug
 pytest.importorskip("verl", reason="needs the live stack: `make live-test`")
 
 from verl.workers.rollout.replica import RolloutReplicaRegistry, TokenOutput
+from vllm.v1.metrics.stats import RequestStateStats
 
 from libra.integrations.verl.cpu.vllm_server import CpuVllmReplica, CpuVllmServer
 from libra.integrations.verl.telemetry import EngineWatch, read_engine
 from libra.integrations.verl.vllm_server import WatchedServer, Watching
 
-METRICS = SimpleNamespace(queued_ts=5.0, scheduled_ts=5.25, num_preemptions=2)
+METRICS = RequestStateStats(queued_ts=5.0, scheduled_ts=5.25, num_preemptions=2)
 WAIT_S = 0.05
 
 
@@ -65,14 +68,14 @@ def asked(*metrics: Any) -> TokenOutput:
 
 
 def test_a_requests_wait_and_preemptions_reach_the_client() -> None:
-    output = asked(SimpleNamespace(queued_ts=5.0, scheduled_ts=0.0, num_preemptions=0), METRICS)
+    output = asked(RequestStateStats(queued_ts=5.0), METRICS)
     assert output.extra_fields == {"global_steps": 3, "queue_s": 0.25}
     assert output.num_preempted == 2
 
 
 def test_a_request_that_was_never_scheduled_has_waited_all_the_time() -> None:
     before_s = time.monotonic()
-    queue_s = asked(SimpleNamespace(queued_ts=0.0, scheduled_ts=0.0, num_preemptions=0)).extra_fields["queue_s"]
+    queue_s = asked(RequestStateStats()).extra_fields["queue_s"]
     assert WAIT_S <= queue_s <= time.monotonic() - before_s
 
 
@@ -86,9 +89,20 @@ def test_a_request_that_verl_turned_away_has_waited_in_no_queue() -> None:
     assert asked().extra_fields["queue_s"] == 0.0
 
 
+GPU = """
+from libra.integrations.verl.cpu.vllm_name import alias_vllm
+alias_vllm()  # the only part of a CPU's set-up that the import of verl's vLLM server needs
+from verl.workers.rollout.replica import RolloutReplicaRegistry
+print(RolloutReplicaRegistry.get("vllm").__name__)
+"""
+
+
 def test_every_platforms_server_is_watched() -> None:
     assert issubclass(CpuVllmServer, WatchedServer)
     assert RolloutReplicaRegistry.get("vllm") is CpuVllmReplica
+    env = {name: value for name, value in os.environ.items() if name != "VERL_PLATFORM"}
+    done = subprocess.run([sys.executable, "-c", GPU], capture_output=True, text=True, env=env, check=False)
+    assert done.stdout.split()[-1:] == ["WatchedReplica"], done.stderr[-2000:]
 
 
 def test_the_metrics_are_vllms_own() -> None:
