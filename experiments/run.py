@@ -80,7 +80,7 @@ def _attempt(cell_dir: CellDir, setup: Setup, plugins: tuple[Path, ...], on_step
     cell_dir.start()
     progress = Progress(on_step)
     try:
-        cell_dir.write_json("provenance.json", provenance())
+        cell_dir.write_json("provenance.json", provenance(is_live=cell_dir.cell.backend == "live"))
         with _heartbeat(cell_dir, progress):
             if cell_dir.cell.backend == "live":
                 _go_live(cell_dir, setup, plugins, progress)

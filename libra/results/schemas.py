@@ -43,7 +43,10 @@ class TrajectoryRow(msgspec.Struct, frozen=True):
     """Context tokens found in the prefix cache, summed over turns."""
     num_preemptions: int
     queue_s: float | None
-    """Time from a placement to the start of its prefill, summed over turns; None where engines do not report it."""
+    """Time from a placement to the start of its prefill, summed over turns; None where engines do not report it.
+
+    Live engines count from their own queue on: what passes before it during a weight refresh is not in it.
+    """
     version_start: int
     version_end: int
     version_trained: int
@@ -104,6 +107,24 @@ class DecisionRow(msgspec.Struct, frozen=True):
     mean_tok: float
     p90_tok: float
     evidence: float
+
+
+class EngineRow(msgspec.Struct, frozen=True):
+    """What a live engine said of itself at one moment. Sums count from the engine's start, so a new one begins at 0."""
+
+    t_s: float
+    instance: int
+    num_running: int
+    num_waiting: int
+    kv_cache_share: float
+    """Of the KV cache's blocks, those in use: 0 to 1."""
+    prefix_query_tok: int
+    """Prompt tokens looked up in the prefix cache; `prefix_hit_tok` were found."""
+    prefix_hit_tok: int
+    num_preemptions: int
+    num_queued: int
+    """Requests that ended; they have waited `queue_s` together before they were first scheduled."""
+    queue_s: float
 
 
 class EventCounts(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """The store: one folder a cell, one writer, whole files only; failures are rows. Reads need nothing but JSON.
 
     store.json  studies/<study>.json  cells/<id>/{cell,status,provenance,workload,timing_model,metrics,timing}.json,
-    {steps,trajectories,decisions}.parquet, events.jsonl.zst, logs/attempt_<n>/
+    {steps,trajectories,decisions}.parquet, engines.parquet (live), events.jsonl.zst, logs/attempt_<n>/
 
 `cell.json` comes first and never changes. A study's index names its cells in order; a cell that is run again under
 changed code replaces the older one in the index, while the older folder stays.
@@ -29,7 +29,14 @@ State = Literal["pending", "running", "done", "failed", "timeout", "cancelled"]
 STATES: tuple[State, ...] = ("pending", "running", "done", "failed", "timeout", "cancelled")
 
 _STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_RESULTS = ("metrics.json", "timing.json", "steps.parquet", "trajectories.parquet", "decisions.parquet")
+_RESULTS = (
+    "metrics.json",
+    "timing.json",
+    "steps.parquet",
+    "trajectories.parquet",
+    "decisions.parquet",
+    "engines.parquet",
+)
 
 
 VALIDATION_FILE = "validation.json"

@@ -19,8 +19,9 @@ from libra.core.errors import PolicyError, StoreError
 from libra.core.events import Event, PipelineSpec
 from libra.core.policy import Policy
 from libra.results.atomic import store_errors
-from libra.results.schemas import StepRow, TrajectoryRow
+from libra.results.schemas import EngineRow, StepRow, TrajectoryRow
 from libra.results.store import CellDir, Metrics
+from libra.results.tables import table_of, to_parquet
 from libra.runtime.event_log import LogWriter
 from libra.runtime.recorder import FileRecorder
 from libra.runtime.replay import decisions
@@ -28,6 +29,7 @@ from libra.runtime.replay import decisions
 LOG_NAME = "live.jsonl.zst"
 TIMES_NAME = "decide_s.f64"
 ROWS_NAME = "rows.jsonl"
+ENGINES_NAME = "engines.parquet"
 
 
 MEND = "to start the run anew, delete the cell's folder live/checkpoints"
@@ -38,6 +40,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
 
     step: StepRow | None = None
     trajectory: TrajectoryRow | None = None
+    engine: EngineRow | None = None
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -71,6 +74,11 @@ class AttemptRecorder:
     def step(self, row: StepRow) -> None:
         self._write(Row(step=row))
         self.flush()
+
+    def engine(self, row: EngineRow) -> None:
+        """A sample; one that comes after the end is dropped."""
+        if not self._rows_file.closed:
+            self._write(Row(engine=row))
 
     def position(self) -> Position:
         """Everything up to here is in the files."""
@@ -109,6 +117,11 @@ def read_rows(folder: Path) -> tuple[list[StepRow], list[TrajectoryRow]]:
     return steps, trajectories
 
 
+def read_engines(folder: Path) -> list[EngineRow]:
+    """Samples of engines so far."""
+    return [row.engine for row in _rows(folder / ROWS_NAME) if row.engine is not None]
+
+
 def _rows(path: Path) -> Iterator[Row]:
     if not path.exists():
         return
@@ -143,6 +156,8 @@ def carry_over(old: Path, until: Position, recorder: AttemptRecorder, policy: Po
             recorder.step(row.step)
         elif row.trajectory is not None:
             recorder.trajectory(row.trajectory)
+        elif row.engine is not None:
+            recorder.engine(row.engine)
 
 
 def assemble(
@@ -163,6 +178,7 @@ def assemble(
             recorder.step(step)
         for trajectory in trajectories:
             recorder.trajectory(trajectory)
+        cell_dir.write(ENGINES_NAME, to_parquet(table_of(read_engines(folder), EngineRow)))
         return recorder.finish(steps[-1].end_s if steps else 0.0)
     finally:
         recorder.close()

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("vllm", reason="needs the live stack: `make live-test`")
 
 from tests.live.kills import PROGRAM, Run
+from tests.live.leftovers import temporary
 
 PROMPTS, SAMPLES = 2, 4
 START_S, END_S = 400.0, 500.0
@@ -33,7 +34,7 @@ def check(run: Run, num_steps: int) -> None:
 
 
 def test_one_kill_of_each_kind(tmp_path: Path) -> None:
-    num_steps = 40
+    num_steps, before = 40, temporary()
     run = Run(tmp_path, *SMALL, "--steps", str(num_steps))
     run.start()
     try:
@@ -53,6 +54,7 @@ def test_one_kill_of_each_kind(tmp_path: Path) -> None:
     finally:
         run.end()
     check(run, num_steps)
+    assert temporary() - before == set()
     (status,) = (json.loads(path.read_text()) for path in run.store.glob("cells/*/status.json"))
     assert (status["state"], status["attempts"]) == ("done", 2)
 

@@ -13,6 +13,8 @@ import pytest
 
 pytest.importorskip("vllm", reason="needs the live stack: `make live-test`")
 
+from tests.live.leftovers import temporary
+
 STEPS, PROMPTS, SAMPLES = 3, 2, 4
 SETTINGS = {
     "live.prompts": PROMPTS,
@@ -20,6 +22,7 @@ SETTINGS = {
     "live.warmup_steps": 60,
     "live.test_every": 0,
     "live.logprob_check_every": 1,
+    "live.telemetry_s": 0.2,
 }
 
 
@@ -31,7 +34,12 @@ def libra(store: Path, *arguments: str, timeout_s: float = 600) -> subprocess.Co
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def before() -> set[Path]:
+    return temporary()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, before: set[Path]) -> Path:
     folder = tmp_path_factory.mktemp("live") / "runs"
     changes = [text for key, value in SETTINGS.items() for text in ("--set", f"{key}={value}")]
     done = libra(folder, "train", "search-r1", "--steps", str(STEPS), *changes)
@@ -92,6 +100,24 @@ def test_tools_really_answered(cell: Path) -> None:
     returns = [event for event, _ in decisions(cell / "events.jsonl.zst") if isinstance(event, ToolReturned)]
     assert {event.tool for event in returns} == {"search"}
     assert any(event.status == "ok" and event.payload_tok > 0 and event.latency_s > 0 for event in returns)
+
+
+def test_engines_told_of_their_queues_and_caches(cell: Path) -> None:
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(cell / "trajectories.parquet").to_pylist()
+    assert all(0 <= row["queue_s"] < row["end_s"] - row["start_s"] for row in rows if row["num_turns"])
+    samples = pq.read_table(cell / "engines.parquet").to_pylist()
+    assert {row["instance"] for row in samples} == {0}
+    assert all(0 <= row["kv_cache_share"] <= 1 and row["prefix_hit_tok"] <= row["prefix_query_tok"] for row in samples)
+    times = [row["t_s"] for row in samples]
+    assert times == sorted(times)
+    assert 0 < samples[-1]["num_queued"] <= sum(row["num_turns"] for row in rows) * 2  # refreshes split turns
+    assert max(row["num_running"] for row in samples) > 0
+
+
+def test_no_temporary_file_is_left(store: Path, before: set[Path]) -> None:
+    assert temporary() - before == set()
 
 
 def test_nothing_is_left_running(store: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -38,6 +41,9 @@ from libra.workloads.environments.base import Environment, EnvironmentContext
 
 LEARNING_RATE = 1e-6
 """For models that were pre-trained: the default of verl's GRPO examples."""
+
+ONLY_HERE = ("RAY_ADDRESS", "RAY_TMPDIR")
+"""Variables that would mean nothing to workers on other nodes."""
 
 Say = Callable[[str], None]
 
@@ -161,10 +167,18 @@ def _environment(platform: str, folder: Path) -> dict[str, str]:
     }
     # A Ray of its own, whatever other one runs here or is named in the environment: that has other devices.
     own_ray = {"RAY_ADDRESS": "local", "RAY_AUTH_MODE": "disabled"}
-    return found | ({"VERL_PLATFORM": "cpu", **own_ray} if platform == "cpu" else {})
+    return found | ({"VERL_PLATFORM": "cpu", **own_ray} if platform == "cpu" else _outliving())
+
+
+def _outliving() -> dict[str, str]:
+    """What stays out of the job's folder for temporary files: a Ray that runs already is found by a file in its own
+    folder, and compiled kernels serve the next job."""
+    common = tempfile.gettempdir()
+    places = {"RAY_TMPDIR": common, "TORCHINDUCTOR_CACHE_DIR": f"{common}/torchinductor_{getpass.getuser()}"}
+    return {name: os.environ.get(name, place) for name, place in places.items()}
 
 
 def _runtime_env(env: dict[str, str]) -> str:
     """The same for workers on other nodes, which inherit nothing."""
-    pairs = ", ".join(f"{name}: '{value}'" for name, value in env.items() if name != "RAY_ADDRESS")
+    pairs = ", ".join(f"{name}: '{value}'" for name, value in env.items() if name not in ONLY_HERE)
     return f"+ray_kwargs.ray_init.runtime_env.env_vars={{{pairs}}}"

@@ -38,5 +38,7 @@ class LiveOptions(Options):
     """Steps between checkpoints in the cell's folder, from which an interrupted run goes on; 0: never."""
     restarts: int = Field(5, ge=0)
     """Times that a job which died is started again, if a checkpoint was written since its last start."""
+    telemetry_s: float = Field(2.0, ge=0)
+    """Seconds between looks at the engines' own metrics; 0: never, and vLLM keeps none."""
     logprob_check_every: int = Field(0, ge=0)
     """Steps between comparisons of the engines' log-probabilities with the trainer's; 0: never."""

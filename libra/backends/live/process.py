@@ -1,7 +1,8 @@
 """The verl job as a child process: started with a mark in its environment, watched, and ended with all its kin.
 
 Ray and vLLM start processes of their own sessions, so a process group doesn't hold them together; the mark does. It is
-kept in the job's folder too: what outlived a killed launcher is ended before the next job starts there.
+kept in the job's folder too: what outlived a killed launcher is ended, and its temporary files go, before the next job
+starts there.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from libra.backends.live import temporary
 from libra.core.errors import LibraError
 
 MARK, MARK_FILE = "LIBRA_RUN", "mark"
+PROGRAM = ("-m", "libra.integrations.verl.main")
 DIE_WITH_US = ("setpriv", "--pdeathsig", "TERM") if shutil.which("setpriv") else ()
 """The kernel tells the job when we are killed."""
 GRACE_S = 15.0
@@ -39,12 +42,14 @@ def run_job(arguments: list[str], folder: Path, log: Path, env: Mapping[str, str
     """Run verl to its end; `watch` is called while it runs. Raises `JobFailed`; on any exit nothing is left running."""
     end_earlier(folder)
     mark = uuid.uuid4().hex
-    (folder / MARK_FILE).write_text(mark)
-    command = [*DIE_WITH_US, sys.executable, "-m", "libra.integrations.verl.main", *arguments]
+    temp = temporary.folder_of(mark)
+    (folder / MARK_FILE).write_text(f"{mark}\n{temp}")
+    temp.mkdir(0o700)
+    command = [*DIE_WITH_US, sys.executable, *PROGRAM, *arguments]
     with log.open("ab") as output:
         process = subprocess.Popen(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            env={**os.environ, **env, MARK: mark}, start_new_session=True,
+            env={**os.environ, "TMPDIR": str(temp), "RAY_TMPDIR": str(temp), **env, MARK: mark}, start_new_session=True,
         )  # fmt: skip
         try:
             while process.poll() is None:
@@ -53,17 +58,22 @@ def run_job(arguments: list[str], folder: Path, log: Path, env: Mapping[str, str
             watch()
         finally:
             end_all(mark, process)
+            if process.returncode != 0:
+                temporary.keep_ray_logs(temp, log.parent)
+            temporary.remove(temp)
     if process.returncode != 0:
         raise JobFailed(f"the verl job ended with status {process.returncode}: {last_error(log)}; log: {log}")
 
 
 def end_earlier(folder: Path) -> None:
-    """End what is left of the last job in this folder, whose launcher was killed."""
+    """End what is left of the last job in this folder, whose launcher was killed, and remove its temporary files."""
     path = folder / MARK_FILE
-    mark = path.read_text() if path.exists() else ""
+    mark, _, temp = path.read_text().partition("\n") if path.exists() else ("", "", "")
     while mark and any(True for _ in marked(mark)):
         _signal(mark, signal.SIGKILL)
         time.sleep(POLL_S)
+    if temp:
+        temporary.remove(Path(temp))
 
 
 def marked(mark: str) -> Iterator[int]:

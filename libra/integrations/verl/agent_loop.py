@@ -87,6 +87,7 @@ class LibraClient(LLMServerClient):
         log_probs: list[float] = []
         spans: list[VersionSpan] = []
         cached_tok, preempted, stop_reason = None, 0, None
+        queue_s: float | None = 0.0
         turn = trajectory.turn(len(prompt_ids))
         while True:
             params = {**sampling_params, "max_tokens": limit_tok - len(token_ids)}
@@ -101,6 +102,8 @@ class LibraClient(LLMServerClient):
             cached_tok = output.extra_fields.get("num_cached_tokens") if cached_tok is None else cached_tok
             preempted += max(0, output.num_preempted or 0)
             stop_reason = output.stop_reason
+            waited_s = output.extra_fields.get("queue_s")
+            queue_s = None if queue_s is None or waited_s is None else queue_s + waited_s
             if len(token_ids) >= limit_tok or stop_reason not in ("aborted", "abort"):
                 break
             if not trajectory.is_evaluation:
@@ -113,7 +116,7 @@ class LibraClient(LLMServerClient):
         trajectory.turn_ended_s = time.monotonic()
         trajectory.context_tok, trajectory.tool = len(prompt_ids) + len(token_ids), None
         if not trajectory.is_evaluation:
-            done = TurnDone(trajectory.key, tuple(spans), cached_tok or 0, preempted)
+            done = TurnDone(trajectory.key, tuple(spans), cached_tok or 0, preempted, queue_s)
             await self._load_balancer.turn_done.remote(done)
         versions: list[int | None] = [span.version for span in trajectory.spans] or [None]
         extra = {"global_steps": versions[-1], "min_global_steps": versions[0], "max_global_steps": versions[-1]}

@@ -1,7 +1,8 @@
 """Loaded by verl at its import in every process: `VERL_USE_EXTERNAL_MODULES=libra.integrations.verl.plugin`.
 
-On a GPU it checks verl's version and mends one line of it. With `VERL_PLATFORM=cpu` it brings what a CPU lacks: a
-platform, vLLM's CPU build under the name that verl looks for, and engines that take new weights in place.
+On a GPU it checks verl's version, mends one line of it and has engines' queues watched. With `VERL_PLATFORM=cpu` it
+brings what a CPU lacks: a platform, vLLM's CPU build under the name that verl looks for, and engines that take new
+weights in place.
 """
 
 from __future__ import annotations
@@ -26,9 +27,19 @@ def _accept_flush(logger: logging.Logger) -> None:
     setattr(logger, "info", info)  # noqa: B010 - a method that is replaced on purpose
 
 
+def _watched_replica() -> type[Any]:
+    from libra.integrations.verl.vllm_server import WatchedReplica
+
+    return WatchedReplica
+
+
 check_verl()
 _accept_flush(logging.getLogger("verl.trainer.ppo.v1.trainer_separate_async"))
 if os.environ.get("VERL_PLATFORM") == "cpu":
     from libra.integrations.verl.cpu import setup
 
     setup()
+else:
+    from verl.workers.rollout.replica import RolloutReplicaRegistry
+
+    RolloutReplicaRegistry.register("vllm", _watched_replica)

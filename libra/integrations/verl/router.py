@@ -18,6 +18,7 @@ from libra.integrations.saved import Saved, load, save
 from libra.integrations.session import Session
 from libra.integrations.settings import Settings, read_settings
 from libra.integrations.turns import Ended, StepDone, Turn, TurnDone
+from libra.integrations.verl.telemetry import EngineWatch
 from libra.runtime.attempt import AttemptRecorder, carry_over
 from libra.runtime.controller import Controller
 
@@ -46,6 +47,7 @@ class LibraRouter:
         self._failure = ""
         self._heard_s = time.monotonic()
         self._saved: Saved | None = None
+        self._watch: EngineWatch | None = None
         if servers:
             self._check_sizes(len(servers))
             self._open()
@@ -103,6 +105,8 @@ class LibraRouter:
 
     async def finish(self) -> None:
         """Write everything; the run is over."""
+        if self._watch is not None:
+            self._watch.end()
         self._session.close()
         self._recorder.close()
 
@@ -150,6 +154,7 @@ class LibraRouter:
                 mend="set it to libra.integrations.verl.agent_loop.LibraAgentLoopManager",
             )
         self._heard_s = time.monotonic()
+        self._watch_engines()
         while (number := self._choose(turn)) is None:
             await asyncio.sleep(WAIT_S)
         address = self._addresses[number]
@@ -216,6 +221,16 @@ class LibraRouter:
         for number, (address, handle) in engines.items():
             self._know(number, address, handle)
         self._session.attach(tuple(engines))
+
+    def _watch_engines(self) -> None:
+        """From the first question on: before it there is no loop, or no run."""
+        if self._watch is None:
+            record, now_s = self._recorder.engine, self._session.now_s
+            self._watch = EngineWatch(self._up_handles, record, now_s, self.settings.telemetry_s)
+            self._watch.begin()
+
+    def _up_handles(self) -> dict[int, Any]:
+        return {number: self._handles[number] for number in self._numbers.values()}
 
     def _know(self, number: int, address: str, handle: Any) -> None:
         self._addresses[number], self._handles[number], self._numbers[address] = address, handle, number

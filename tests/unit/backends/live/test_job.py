@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from libra.backends.live.backend import _environment, _runtime_env
 from libra.backends.live.checks import check_model
 from libra.backends.live.curve import METRICS, keep_metrics, read_curve
 from libra.backends.live.environment import environment_spec
@@ -128,3 +130,22 @@ def test_what_came_after_the_checkpoint_leaves_the_curve(tmp_path: Path) -> None
     assert [(row["step"], row["train_reward"]) for row in read_curve(tmp_path)] == [
         (1, 0.0), (2, 0.0), (3, 2.0), (4, 3.0), (5, 3.0), (6, 3.0),
     ]  # fmt: skip
+
+
+def test_what_outlives_a_job_on_gpus_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster's Ray is found by its own folder; workers on other nodes have theirs."""
+    monkeypatch.setattr(tempfile, "tempdir", "/common")
+    monkeypatch.setenv("RAY_TMPDIR", "/rays")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    gpu, cpu = _environment("cuda", tmp_path), _environment("cpu", tmp_path)
+    assert gpu["RAY_TMPDIR"] == "/rays"
+    assert gpu["TORCHINDUCTOR_CACHE_DIR"].startswith("/common/torchinductor_")
+    assert "RAY_TMPDIR" not in cpu
+    assert "RAY_TMPDIR" not in _runtime_env(gpu)
+    assert "RAY_ADDRESS" not in _runtime_env(cpu)
+
+
+def test_engines_keep_statistics_unless_nobody_reads_them(tmp_path: Path) -> None:
+    name = "actor_rollout_ref.rollout.disable_log_stats"
+    assert overrides("cpu2", tmp_path)[name] == "false"
+    assert overrides("a800x48", tmp_path, telemetry_s=0)[name] == "true"

@@ -5,11 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from pathlib import Path
 
-from libra.backends.live import process
+import pytest
+
+from libra.backends.live import process, temporary
+
+LEAVES_FILES = """
+import os, pathlib, socket, sys, tempfile
+folder = pathlib.Path(tempfile.gettempdir())
+assert os.environ["RAY_TMPDIR"] == str(folder)
+session = folder / "ray" / "session_2026-12-03_04-03-47_752763_4194304"
+(session / "sockets").mkdir(parents=True)
+socket.socket(socket.AF_UNIX).bind(str(session / "sockets" / "plasma_store.sock"))
+(session / "logs").mkdir()
+(session / "logs" / "raylet.out").write_text("no memory left")
+pathlib.Path("seen").write_text(str(folder))
+sys.exit(int(sys.argv[1]))
+"""
 
 
 def test_the_last_error_is_found_among_actors_prefixes(tmp_path: Path) -> None:
@@ -49,3 +65,35 @@ def test_what_outlived_a_killed_launcher_is_ended_before_the_next_job(tmp_path: 
     (tmp_path / process.MARK_FILE).write_text(mark)
     process.end_earlier(tmp_path)
     assert left.wait(20) == -9
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_jobs_temporary_files_go_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    monkeypatch.setattr(process, "PROGRAM", ("-c", LEAVES_FILES))
+    log = tmp_path / "logs" / "verl.log"
+    log.parent.mkdir()
+    try:
+        process.run_job([str(status)], tmp_path, log, {}, lambda: None)
+    except process.JobFailed:
+        assert status == 3
+    assert (tmp_path / "seen").exists(), log.read_text()
+    assert not Path((tmp_path / "seen").read_text()).exists()
+    kept = [path.read_text() for path in log.parent.glob("ray/*")]
+    assert kept == (["no memory left"] if status else [])
+
+
+def test_a_killed_jobs_temporary_files_go_before_the_next_one(tmp_path: Path) -> None:
+    mine, other = temporary.folder_of(uuid.uuid4().hex), tmp_path / "other"
+    for folder in (mine, other):
+        folder.mkdir()
+        (folder / "file").touch()
+        (tmp_path / process.MARK_FILE).write_text(f"{uuid.uuid4().hex}\n{folder}")
+        process.end_earlier(tmp_path)
+    assert (mine.exists(), other.exists()) == (False, True)
+
+
+def test_a_deep_temporary_folder_is_no_place_for_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/short")
+    assert temporary.folder_of("0123456789abcdef") == Path("/short/libra-01234567")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("deep" * 10)))
+    assert temporary.folder_of("0123456789abcdef").parent == Path("/tmp")
