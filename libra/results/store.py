@@ -29,7 +29,9 @@ State = Literal["pending", "running", "done", "failed", "timeout", "cancelled"]
 STATES: tuple[State, ...] = ("pending", "running", "done", "failed", "timeout", "cancelled")
 
 _STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_RESULTS = ("metrics.json", "timing.json", "steps.parquet", "trajectories.parquet", "decisions.parquet")
+_RESULTS = (
+    "metrics.json", "timing.json", "steps.parquet", "trajectories.parquet", "decisions.parquet", "versions.parquet",
+)  # fmt: skip
 
 
 VALIDATION_FILE = "validation.json"

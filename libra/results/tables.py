@@ -14,14 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from libra.core.errors import StoreError
-from libra.results.schemas import SCHEMA_VERSION, DecisionRow, StepRow, TrajectoryRow
+from libra.results.schemas import SCHEMA_VERSION, DecisionRow, StepRow, TrajectoryRow, VersionRow
 
 TABLES: dict[str, type[msgspec.Struct]] = {
     "steps": StepRow,
     "trajectories": TrajectoryRow,
     "decisions": DecisionRow,
+    "versions": VersionRow,
 }
-"""Table name -> row; each is `<name>.parquet` in a cell's folder."""
+"""Table name -> row; each is `<name>.parquet` in a cell's folder. Only live runs have `versions`."""
 
 _TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
 _VERSION_KEY = b"libra.schema"

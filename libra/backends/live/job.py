@@ -73,6 +73,7 @@ def write_settings(
         poll_s=0.2,
         logprob_check_every=options.logprob_check_every,
         shuffle_rewards=options.rewards == "shuffled",
+        on_refresh=options.on_refresh,
         resume=str(job.resume or ""),
         router_class="libra.integrations.verl.router.LibraRouter",
     )

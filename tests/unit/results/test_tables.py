@@ -17,7 +17,7 @@ ROW = DecisionRow(1.5, 7, 2, 0, 1, 3, 4096, "prefix", 5000.0, 9000.0, 12.0)
 
 def test_only_what_may_be_missing_is_nullable() -> None:
     nullable = {name: [field.name for field in schema_of(row) if field.nullable] for name, row in TABLES.items()}
-    assert nullable == {"steps": [], "trajectories": ["reward", "queue_s"], "decisions": []}
+    assert nullable == {"steps": [], "trajectories": ["reward", "queue_s"], "decisions": [], "versions": []}
     assert schema_of(TrajectoryRow).field("reward").type == pa.float64()
 
 
