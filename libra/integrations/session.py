@@ -28,7 +28,7 @@ from libra.core.plan import Allocation, InstanceState, InstanceStatus, Plan
 from libra.core.records import ToolReturn
 from libra.integrations.books import Books
 from libra.integrations.relabel import relabelled
-from libra.integrations.turns import Ended, Live, StepDone, Turn, TurnDone
+from libra.integrations.turns import Ended, Live, StepDone, Turn, TurnDone, joined
 from libra.results.schemas import StepRow
 from libra.runtime.controller import Controller
 
@@ -94,7 +94,7 @@ class Session:
         for key in tuple(self.live):
             self.ended(Ended(key, "aborted"))
         for key in [key for key in self.ended_keys if key not in finished]:
-            self.controller.recorder.trajectory(self.ended_keys.pop(key).row(-1, -1))
+            self._write(self.ended_keys.pop(key))
 
     def attach(self, instances: Sequence[int]) -> None:
         """These instances of the plan are up; the others of it are down. The clock goes on."""
@@ -147,13 +147,13 @@ class Session:
         if live is None:
             return
         generated_tok = sum(span.num_tok for span in done.spans)
-        live.prefilled_tok += max(0, live.total_tok - done.cached_tok)
+        live.prefilled_tok += max(0, live.total_tok - done.cached_tok) + done.refilled_tok
         live.generated_tok += generated_tok
         live.cached_tok += done.cached_tok
         live.num_preemptions += done.num_preemptions
         if live.queue_s is not None:
             live.queue_s = None if done.queue_s is None else live.queue_s + done.queue_s
-        live.versions += [span.version for span in done.spans]
+        live.spans.append(joined(done.spans))
         live.num_turns += 1
         self._books.finish(live.instance, self.now_s())
 
@@ -181,7 +181,7 @@ class Session:
         """The row of an ended trajectory of which nobody will say when it was trained."""
         live = self.ended_keys.pop(key, None)
         if live is not None:
-            self.controller.recorder.trajectory(live.row(-1, -1))
+            self._write(live)
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class Session:
         assert self.plan is not None, "start() comes first"
         row = self._books.close_step(done, batch, self.plan, self.now_s())
         for live in batch:
-            self.controller.recorder.trajectory(live.row(done.step, done.version))
+            self._write(live, done.step, done.version)
         self.controller.recorder.step(row)
         plan = self.plan
         is_async = self.run.pipeline.kind == "async"
@@ -211,11 +211,14 @@ class Session:
         for live in self.live.values():
             live.end_s = now_s
         for live in (*self.ended_keys.values(), *self.live.values()):
-            self.controller.recorder.trajectory(live.row(-1, -1))
+            self._write(live)
         self.ended_keys.clear()
         self.live.clear()
 
     # -- inner wiring --------------------------------------------------------------------------------------------
+
+    def _write(self, live: Live, trained_step: int = -1, version: int = -1) -> None:
+        self.controller.recorder.trajectory(live.row(trained_step, version), live.version_rows())
 
     def _emit(self, event: Event) -> None:
         self.controller.emit(event, self._apply)

@@ -6,7 +6,7 @@ A framework's job names this file; everything else is the framework's own config
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,6 +18,9 @@ from libra.core.registry import PolicyContext, PolicySpec, Registry, parse_optio
 from libra.models import load_model
 from libra.workloads.trace_file import read_trace
 
+OnRefresh = Literal["abort", "keep", "keep_kv"]
+"""Requests under way are ended and asked for again, or held and computed anew, or held with their old KV cache."""
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`policy` with `options`, `cluster` and `model` as anywhere else; `out` is an existing folder for the records.
@@ -28,6 +31,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     loop. `poll_s` is how often the trainer looks for finished groups; `logprob_check_every` counts steps between
     comparisons of the engines' and the trainer's log-probabilities (0: never).
     `telemetry_s` is how often engines' own metrics are recorded (0: never).
+    `on_refresh` says what becomes of requests under way when libra's trainer refreshes the engines' weights.
     `resume` is a checkpoint's folder with our own state in it; the run goes on from there.
     `shuffle_rewards` is a control that must not learn: each trained trajectory of our loop gets one of the last 256.
     """
@@ -52,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     logprob_check_every: int = 0
     telemetry_s: float = 2.0
     shuffle_rewards: bool = False
+    on_refresh: OnRefresh = "abort"
     resume: str = ""
     router_class: str = ""
     """What verl's own loader looks for; `libra.integrations.verl.router.LibraRouter`."""

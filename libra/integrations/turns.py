@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from libra.core.records import ToolReturn, TrajectoryStatus, VersionSpan
-from libra.results.schemas import TrajectoryRow
+from libra.results.schemas import TrajectoryRow, VersionRow
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -27,7 +28,8 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class TurnDone(msgspec.Struct, frozen=True):
-    """What an engine did for a turn. `cached_tok` were found in its prefix cache.
+    """What an engine did for a turn. `cached_tok` were found in its prefix cache as it began; `refilled_tok` of context
+    were prefilled once more, after a weight refresh or the loss of an engine.
 
     `queue_s` is the time in the engine's queue, summed over tries; None where it does not say.
     """
@@ -36,6 +38,7 @@ class TurnDone(msgspec.Struct, frozen=True):
     spans: tuple[VersionSpan, ...]
     cached_tok: int = 0
     num_preemptions: int = 0
+    refilled_tok: int = 0
     queue_s: float | None = None
 
 
@@ -54,6 +57,17 @@ class StepDone(msgspec.Struct, frozen=True):
     train_s: float
     sync_s: float
     wait_rollout_s: float
+
+
+def joined(spans: Sequence[VersionSpan]) -> tuple[VersionSpan, ...]:
+    """Neighbours of one version as one: a turn may lose its engine without new weights."""
+    found: list[VersionSpan] = []
+    for span in spans:
+        if found and found[-1].version == span.version:
+            found[-1] = VersionSpan(span.version, found[-1].num_tok + span.num_tok)
+        else:
+            found.append(span)
+    return tuple(found)
 
 
 @dataclass
@@ -82,7 +96,8 @@ class Live:
     num_preemptions: int = 0
     queue_s: float | None = 0.0
     """None as soon as one turn's is unknown."""
-    versions: list[int] = field(default_factory=list)
+    spans: list[tuple[VersionSpan, ...]] = field(default_factory=list)
+    """By turn."""
     end_s: float = 0.0
     status: TrajectoryStatus = "aborted"
     reward: float | None = None
@@ -90,6 +105,17 @@ class Live:
     @property
     def total_tok(self) -> int:
         return self.prompt_tok + self.generated_tok + self.observed_tok
+
+    @property
+    def versions(self) -> list[int]:
+        return [span.version for turn in self.spans for span in turn]
+
+    def version_rows(self) -> tuple[VersionRow, ...]:
+        return tuple(
+            VersionRow(self.id, turn, span.version, span.num_tok)
+            for turn, spans in enumerate(self.spans)
+            for span in spans
+        )
 
     def row(self, trained_step: int, version_trained: int) -> TrajectoryRow:
         versions = self.versions or [-1]

@@ -52,6 +52,15 @@ class TrajectoryRow(msgspec.Struct, frozen=True):
     version_trained: int
 
 
+class VersionRow(msgspec.Struct, frozen=True):
+    """Consecutive tokens of one turn that one policy version sampled, where a run's engines say so; `turn` from 0."""
+
+    trajectory: int
+    turn: int
+    version: int
+    num_tok: int
+
+
 class StepRow(msgspec.Struct, frozen=True):
     """One training step and the time since the last step end. GPU seconds are sums over the pool's GPUs."""
 

@@ -1,7 +1,7 @@
 """The store: one folder a cell, one writer, whole files only; failures are rows. Reads need nothing but JSON.
 
     store.json  studies/<study>.json  cells/<id>/{cell,status,provenance,workload,timing_model,metrics,timing}.json,
-    {steps,trajectories,decisions}.parquet, engines.parquet (live), events.jsonl.zst, logs/attempt_<n>/
+    {steps,trajectories,decisions}.parquet, {engines,versions}.parquet (live), events.jsonl.zst, logs/attempt_<n>/
 
 `cell.json` comes first and never changes. A study's index names its cells in order; a cell that is run again under
 changed code replaces the older one in the index, while the older folder stays.
@@ -36,6 +36,7 @@ _RESULTS = (
     "trajectories.parquet",
     "decisions.parquet",
     "engines.parquet",
+    "versions.parquet",
 )
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from libra.core.errors import StoreError
-from libra.results.schemas import SCHEMA_VERSION, DecisionRow, StepRow, TrajectoryRow
+from libra.results.schemas import SCHEMA_VERSION, DecisionRow, EngineRow, StepRow, TrajectoryRow, VersionRow
 
 TABLES: dict[str, type[msgspec.Struct]] = {
     "steps": StepRow,
@@ -22,6 +22,9 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "decisions": DecisionRow,
 }
 """Table name -> row; each is `<name>.parquet` in a cell's folder."""
+
+LIVE_TABLES: dict[str, type[msgspec.Struct]] = {"engines": EngineRow, "versions": VersionRow}
+"""The same for what only live runs tell."""
 
 _TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
 _VERSION_KEY = b"libra.schema"

@@ -19,9 +19,9 @@ from libra.core.errors import PolicyError, StoreError
 from libra.core.events import Event, PipelineSpec
 from libra.core.policy import Policy
 from libra.results.atomic import store_errors
-from libra.results.schemas import EngineRow, StepRow, TrajectoryRow
+from libra.results.schemas import EngineRow, StepRow, TrajectoryRow, VersionRow
 from libra.results.store import CellDir, Metrics
-from libra.results.tables import table_of, to_parquet
+from libra.results.tables import LIVE_TABLES, table_of, to_parquet
 from libra.runtime.event_log import LogWriter
 from libra.runtime.recorder import FileRecorder
 from libra.runtime.replay import decisions
@@ -29,7 +29,6 @@ from libra.runtime.replay import decisions
 LOG_NAME = "live.jsonl.zst"
 TIMES_NAME = "decide_s.f64"
 ROWS_NAME = "rows.jsonl"
-ENGINES_NAME = "engines.parquet"
 
 
 MEND = "to start the run anew, delete the cell's folder live/checkpoints"
@@ -41,6 +40,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     step: StepRow | None = None
     trajectory: TrajectoryRow | None = None
     engine: EngineRow | None = None
+    versions: tuple[VersionRow, ...] = ()
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -68,8 +68,8 @@ class AttemptRecorder:
         self._times.append(decide_s)
         self._num_decisions += 1
 
-    def trajectory(self, row: TrajectoryRow) -> None:
-        self._write(Row(trajectory=row))
+    def trajectory(self, row: TrajectoryRow, versions: Sequence[VersionRow] = ()) -> None:
+        self._write(Row(trajectory=row, versions=tuple(versions)))
 
     def step(self, row: StepRow) -> None:
         self._write(Row(step=row))
@@ -104,6 +104,11 @@ class AttemptRecorder:
     def _write(self, row: Row) -> None:
         self._rows_file.write(self._encode(row) + b"\n")
         self._num_rows += 1
+
+
+def read_versions(folder: Path) -> list[VersionRow]:
+    """Versions of the tokens of every trajectory in `read_rows`."""
+    return [each for row in _rows(folder / ROWS_NAME) for each in row.versions]
 
 
 def read_rows(folder: Path) -> tuple[list[StepRow], list[TrajectoryRow]]:
@@ -155,7 +160,7 @@ def carry_over(old: Path, until: Position, recorder: AttemptRecorder, policy: Po
         if row.step is not None:
             recorder.step(row.step)
         elif row.trajectory is not None:
-            recorder.trajectory(row.trajectory)
+            recorder.trajectory(row.trajectory, row.versions)
         elif row.engine is not None:
             recorder.engine(row.engine)
 
@@ -178,7 +183,8 @@ def assemble(
             recorder.step(step)
         for trajectory in trajectories:
             recorder.trajectory(trajectory)
-        cell_dir.write(ENGINES_NAME, to_parquet(table_of(read_engines(folder), EngineRow)))
+        for name, rows in (("engines", read_engines(folder)), ("versions", read_versions(folder))):
+            cell_dir.write(f"{name}.parquet", to_parquet(table_of(rows, LIVE_TABLES[name])))
         return recorder.finish(steps[-1].end_s if steps else 0.0)
     finally:
         recorder.close()

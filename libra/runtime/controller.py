@@ -10,7 +10,7 @@ from libra.core.commands import Command
 from libra.core.errors import PolicyError
 from libra.core.events import Event, PlannerTick, RunStart, ToolReturned, TrajectoryStart
 from libra.core.policy import Policy
-from libra.results.schemas import StepRow, TrajectoryRow
+from libra.results.schemas import StepRow, TrajectoryRow, VersionRow
 
 
 class Recorder(Protocol):
@@ -18,7 +18,7 @@ class Recorder(Protocol):
 
     def decision(self, event: Event, commands: Sequence[Command], decide_s: float) -> None: ...
 
-    def trajectory(self, row: TrajectoryRow) -> None: ...
+    def trajectory(self, row: TrajectoryRow, versions: Sequence[VersionRow] = ()) -> None: ...
 
     def step(self, row: StepRow) -> None: ...
 

@@ -26,7 +26,7 @@ from libra.core.events import (
 )
 from libra.results.atomic import move_into_place
 from libra.results.provenance import summary_fingerprint
-from libra.results.schemas import Bounds, DecisionRow, EventCounts, Facts, StepRow, TrajectoryRow
+from libra.results.schemas import Bounds, DecisionRow, EventCounts, Facts, StepRow, TrajectoryRow, VersionRow
 from libra.results.store import CellDir, Metrics
 from libra.results.summary import summarise
 from libra.results.tables import table_of, table_of_columns, to_parquet
@@ -106,7 +106,7 @@ class FileRecorder:
         if kind is RunStart:
             self._num_steps = event.num_steps  # type: ignore[union-attr]
 
-    def trajectory(self, row: TrajectoryRow) -> None:
+    def trajectory(self, row: TrajectoryRow, versions: Sequence[VersionRow] = ()) -> None:
         self._trajectories.append(row)
 
     def step(self, row: StepRow) -> None:

@@ -23,6 +23,7 @@ from verl.workers.rollout.replica import TokenOutput
 from libra.integrations.verl import environment_loop
 from libra.integrations.verl.agent_loop import CURRENT, LibraClient, Trajectory, _opened, is_unanswered
 from libra.workloads.environments.base import Observation
+from tests.live.stubs import Remote, balancer
 
 END = 0
 LIMIT_TOK = 4
@@ -37,20 +38,6 @@ class Tokenizer:
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         return [1] * len(text)
-
-
-class Remote:
-    """Stands for a method of an actor."""
-
-    def __init__(self, answer: Any = None) -> None:
-        self._answer = answer
-
-    async def _later(self, **asked: Any) -> Any:
-        return self._answer(**asked) if callable(self._answer) else self._answer
-
-    def remote(self, *given: Any, **asked: Any) -> Any:
-        done = asyncio.get_running_loop().create_task(self._later(**asked))
-        return done
 
 
 @dataclass
@@ -84,11 +71,8 @@ class Episode:
 
 def client(engine: Engine, max_model_len: int | None = None) -> LibraClient:
     rollout = SimpleNamespace(response_length=16, max_model_len=max_model_len, full_determinism=False)
-    balancer = SimpleNamespace(
-        require_acquire_fields=Remote([]), require_release_fields=Remote([]), turn_done=Remote(),
-        acquire_server=Remote(("e", SimpleNamespace(generate=Remote(engine.answer)))), release_server=Remote(),
-    )  # fmt: skip
-    found = LibraClient(SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=rollout)), balancer)
+    server = SimpleNamespace(generate=Remote(engine.answer))
+    found = LibraClient(SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=rollout)), balancer(server))
     found.end_id = END
     return found
 

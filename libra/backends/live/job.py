@@ -74,6 +74,7 @@ def write_settings(
         logprob_check_every=options.logprob_check_every,
         telemetry_s=options.telemetry_s,
         shuffle_rewards=options.rewards == "shuffled",
+        on_refresh=options.on_refresh,
         resume=str(job.resume or ""),
         router_class="libra.integrations.verl.router.LibraRouter",
     )

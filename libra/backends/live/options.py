@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from libra.core.registry import Options
+from libra.integrations.settings import OnRefresh
 
 
 class LiveOptions(Options):
@@ -40,5 +41,8 @@ class LiveOptions(Options):
     """Times that a job which died is started again, if a checkpoint was written since its last start."""
     telemetry_s: float = Field(2.0, ge=0)
     """Seconds between looks at the engines' own metrics; 0: never, and vLLM keeps none."""
+    on_refresh: OnRefresh = "abort"
+    """What becomes of turns under way when new weights come: `abort` ends them and asks for the rest again; `keep`
+    holds them in the engine, which computes their context anew; `keep_kv` holds them with the old weights' KV cache."""
     logprob_check_every: int = Field(0, ge=0)
     """Steps between comparisons of the engines' log-probabilities with the trainer's; 0: never."""

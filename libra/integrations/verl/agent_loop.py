@@ -51,6 +51,7 @@ class Trajectory:
     spans: list[VersionSpan] = field(default_factory=list)
     turn_ended_s: float = 0.0
     context_tok: int = 0
+    refilled_tok: int = 0
 
     def turn(self, context_tok: int) -> Turn:
         """The question for the next turn. A tool that the loop kept to itself counts by its size and time."""
@@ -86,7 +87,7 @@ class LibraClient(LLMServerClient):
         token_ids: list[int] = []
         log_probs: list[float] = []
         spans: list[VersionSpan] = []
-        cached_tok, preempted, stop_reason = None, 0, None
+        cached_tok, refilled_tok, preempted, stop_reason = None, 0, 0, None
         queue_s: float | None = 0.0
         turn = trajectory.turn(len(prompt_ids))
         while True:
@@ -98,8 +99,13 @@ class LibraClient(LLMServerClient):
             token_ids += output.token_ids
             log_probs += output.log_probs or []
             if output.token_ids:
-                spans.append(VersionSpan(int(output.extra_fields.get("global_steps") or 0), len(output.token_ids)))
-            cached_tok = output.extra_fields.get("num_cached_tokens") if cached_tok is None else cached_tok
+                spans += spans_of(output)
+            hit_tok = output.extra_fields.get("num_cached_tokens")
+            refilled_tok += output.extra_fields.get("refilled_tok", 0)
+            if cached_tok is None:
+                cached_tok = hit_tok
+            elif output.token_ids:
+                refilled_tok += len(prompt_ids) + len(token_ids) - len(output.token_ids) - (hit_tok or 0)
             preempted += max(0, output.num_preempted or 0)
             stop_reason = output.stop_reason
             waited_s = output.extra_fields.get("queue_s")
@@ -113,10 +119,11 @@ class LibraClient(LLMServerClient):
         trajectory.was_cut = is_full and token_ids[-1:] != [self.end_id]
         trajectory.spans += spans
         trajectory.turn_ids = token_ids
+        trajectory.refilled_tok += refilled_tok
         trajectory.turn_ended_s = time.monotonic()
         trajectory.context_tok, trajectory.tool = len(prompt_ids) + len(token_ids), None
         if not trajectory.is_evaluation:
-            done = TurnDone(trajectory.key, tuple(spans), cached_tok or 0, preempted, queue_s)
+            done = TurnDone(trajectory.key, tuple(spans), cached_tok or 0, preempted, refilled_tok, queue_s)
             await self._load_balancer.turn_done.remote(done)
         versions: list[int | None] = [span.version for span in trajectory.spans] or [None]
         extra = {"global_steps": versions[-1], "min_global_steps": versions[0], "max_global_steps": versions[-1]}
@@ -151,6 +158,12 @@ async def is_unanswered(agent_name: str, token_ids: list[int], tool_format: str,
         return False
     _, calls = await ToolParser.get_tool_parser(tool_format, tokenizer).extract_tool_calls(token_ids)
     return bool(calls)
+
+
+def spans_of(output: TokenOutput) -> list[VersionSpan]:
+    """Versions of an output's tokens, in order; servers that hold requests say them, others have one a request."""
+    one = [(output.extra_fields.get("global_steps") or 0, len(output.token_ids))]
+    return [VersionSpan(int(version), tokens) for version, tokens in output.extra_fields.get("version_spans") or one]
 
 
 def is_lost(error: Exception) -> bool:

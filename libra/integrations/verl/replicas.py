@@ -14,14 +14,15 @@ from verl.workers.rollout.llm_server import LLMServerManager
 from verl.workers.rollout.replica import RolloutReplica
 
 from libra.core.plan import Plan
+from libra.integrations.settings import OnRefresh
 
 
 class PlannedServers(LLMServerManager):
     """One replica per instance of `plan`, its rank the instance's number; `router` is Libra's actor."""
 
-    def __init__(self, config: DictConfig, plan: Plan, router: Any) -> None:
+    def __init__(self, config: DictConfig, plan: Plan, router: Any, on_refresh: OnRefresh = "abort") -> None:
         super().__init__(config=config)
-        self._plan, self._router = plan, router
+        self._plan, self._router, self._on_refresh = plan, router, on_refresh
         self._next_rank = max(each.id for each in plan.instances) + 1
 
     async def _initialize_llm_servers(self, start_rank: int | None = None) -> None:
@@ -44,5 +45,10 @@ class PlannedServers(LLMServerManager):
         config = copy.deepcopy(self.rollout_config)
         with open_dict(config):
             config.tensor_model_parallel_size = tp
-        gpus_per_node = self.rollout_config.n_gpus_per_node
-        return self.rollout_replica_class(rank, config, self.model_config, gpus_per_node=max(tp, gpus_per_node))
+        gpus_per_node = max(tp, self.rollout_config.n_gpus_per_node)
+        found = self.rollout_replica_class(rank, config, self.model_config, gpus_per_node=gpus_per_node)
+        if self._on_refresh != "abort":
+            from libra.integrations.verl.holding_server import SERVERS
+
+            found.server_class = SERVERS[self._on_refresh]
+        return found

@@ -64,7 +64,9 @@ class LibraTrainer(PPOTrainerSeparateAsync):
         self.weights_version = self.global_steps
         if self.settings.resume:
             ray.get(self.router.resumed.remote(held_trajectories()))
-        self.standalone_server_manager = PlannedServers.create(self.config, self.plan, self.router)
+        self.standalone_server_manager = PlannedServers.create(
+            self.config, self.plan, self.router, self.settings.on_refresh
+        )
         engine = omega_conf_to_dataclass(self.config.actor_rollout_ref.rollout.checkpoint_engine)
         self.standalone_checkpoint_manager = CheckpointEngineManager(
             engine, self.actor_rollout_wg, self.standalone_server_manager.get_replicas()

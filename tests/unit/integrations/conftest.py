@@ -15,7 +15,7 @@ from libra.core.records import ToolReturn, VersionSpan
 from libra.integrations.given import GivenLayout
 from libra.integrations.session import Session
 from libra.integrations.turns import Ended, Turn, TurnDone
-from libra.results.schemas import StepRow, TrajectoryRow
+from libra.results.schemas import StepRow, TrajectoryRow, VersionRow
 from libra.runtime.controller import Controller
 
 RUN = RunStart(0.0, "cpu2", "tiny", PipelineSpec("async"), 2, 2, 4, 1024)
@@ -28,14 +28,16 @@ class Kept:
     events: list[Event] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
     trajectories: list[TrajectoryRow] = field(default_factory=list)
+    versions: list[VersionRow] = field(default_factory=list)
     steps: list[StepRow] = field(default_factory=list)
 
     def decision(self, event: Event, commands: Sequence[Command], decide_s: float) -> None:
         self.events.append(event)
         self.commands += commands
 
-    def trajectory(self, row: TrajectoryRow) -> None:
+    def trajectory(self, row: TrajectoryRow, versions: Sequence[VersionRow] = ()) -> None:
         self.trajectories.append(row)
+        self.versions += versions
 
     def step(self, row: StepRow) -> None:
         self.steps.append(row)

@@ -17,7 +17,7 @@ from libra.core.hardware import Cluster, Model
 from libra.core.policy import Policy
 from libra.core.records import Trajectory
 from libra.core.rng import stream
-from libra.results.schemas import StepRow, TrajectoryRow
+from libra.results.schemas import StepRow, TrajectoryRow, VersionRow
 from libra.runtime.controller import Controller
 from libra.workloads.base import Parameter
 
@@ -87,7 +87,7 @@ class Played:
     def decision(self, event: Event, commands: Sequence[Command], decide_s: float) -> None:
         self.events.append(event)
 
-    def trajectory(self, row: TrajectoryRow) -> None:
+    def trajectory(self, row: TrajectoryRow, versions: Sequence[VersionRow] = ()) -> None:
         self.trajectories.append(row)
 
     def step(self, row: StepRow) -> None:
