@@ -30,6 +30,11 @@ class CountingServer(HoldingServer):
     def _get_worker_extension_cls(self) -> str:
         return "counting.CountingExtension"
 
+    async def scheduled_tok(self) -> list[int]:
+        """By worker; verl's `collective_rpc` keeps the answers to itself."""
+        found: list[int] = await self.engine.collective_rpc("scheduled_tok")
+        return found
+
     async def _pause(self, wait_for_inflight_requests: bool, clear_cache: bool) -> None:
         self._holds, self.clears_cache = self.way != "abort", self.way == "keep"
         await super()._pause(wait_for_inflight_requests, clear_cache)

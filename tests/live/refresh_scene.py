@@ -59,7 +59,7 @@ async def so_far(server: Any) -> list[int]:
 
 
 async def scheduled(server: Any) -> int:
-    (found,) = await server.collective_rpc.remote("scheduled_tok")
+    (found,) = await server.scheduled_tok.remote()
     return found
 
 
