@@ -1,12 +1,13 @@
 """Loaded by verl at its import in every process: `VERL_USE_EXTERNAL_MODULES=libra.integrations.verl.plugin`.
 
-On a GPU it checks verl's version, mends one line of it and has engines' queues watched. With `VERL_PLATFORM=cpu` it
-brings what a CPU lacks: a platform, vLLM's CPU build under the name that verl looks for, and engines that take new
-weights in place.
+It checks verl's version, mends one line of it and registers our dynamic schedule; on a GPU it has engines' queues
+watched. With `VERL_PLATFORM=cpu` it brings what a CPU lacks: a platform, vLLM's CPU build under the name that verl
+looks for, and engines that take new weights in place.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 from typing import Any
@@ -35,6 +36,7 @@ def _watched_replica() -> type[Any]:
 
 check_verl()
 _accept_flush(logging.getLogger("verl.trainer.ppo.v1.trainer_separate_async"))
+importlib.import_module("libra.integrations.verl.schedule")
 if os.environ.get("VERL_PLATFORM") == "cpu":
     from libra.integrations.verl.cpu import setup
 
