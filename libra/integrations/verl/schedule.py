@@ -21,7 +21,7 @@ from libra.planning.lending import Lender, Seen
 
 
 @register_policy("libra")
-class LibraSchedule(DynamicSchedulePolicyBase):  # type: ignore[misc]
+class LibraSchedule(DynamicSchedulePolicyBase):
     """A cycle goes from one question whether to lend to the next.
 
     `deactivate_ratio` is verl's starting point for its own policy and not looked at. With `only_hybrid` nothing else
