@@ -75,11 +75,12 @@ class Supervisor(threading.Thread):
 
     def _try_restart(self, instance: int) -> None:
         """Ray gives a dead engine's devices back a moment after its actors' end, so the first try may find none."""
-        for _ in range(TRIES):
+        for number in range(1, TRIES + 1):
             try:
                 return self._restart(instance)
-            except Exception:
-                logger.exception("instance %d could not be restarted", instance)
+            except Exception as error:
+                say = logger.exception if number == TRIES else logger.warning
+                say("instance %d is not up again after try %d of %d: %s", instance, number, TRIES, error)
             if self._over.wait(PAUSE_S):
                 return
         logger.error("instance %d stays down", instance)
