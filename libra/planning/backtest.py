@@ -1,4 +1,4 @@
-"""The backtest: a predictor that has seen a user's earlier runs only, held to the later ones, and what its errors allow.
+"""The backtest: a predictor that has seen earlier runs only, held to the later ones, and what its errors allow.
 
 A recommendation is a ratio of two predictions, so its interval has the errors of both; where that includes no gain, or
 where too few runs tell the error, the answer is to stay.
@@ -17,6 +17,8 @@ from scipy.special import stdtrit
 
 from libra.core.errors import ConfigError
 from libra.core.plan import InstanceSpec, Plan
+from libra.cost.memory import train_fits
+from libra.planning.estimate import Estimator
 from libra.planning.predictors import Predictor, Run, Setting, StageTimes
 from libra.planning.search import TIE_SHARE
 
@@ -24,6 +26,8 @@ LEVEL = 0.95
 """Two-sided level of the interval, as of all intervals of the report."""
 MIN_ERRORS = 2
 """One error tells no spread."""
+MAX_LOG = 700.0
+"""The largest exponent of a finite double: an interval that wide says nothing anyway."""
 Answer = Literal["move", "stay", "unsure", "few errors", "no split"]
 Fit = Callable[[Sequence[Run]], Predictor]
 
@@ -118,7 +122,7 @@ def ratio_factor(log_errors: Sequence[float]) -> float:
     """
     num = len(log_errors)
     spread = sqrt(sum(error**2 for error in log_errors) / num)
-    return exp(float(stdtrit(num, 0.5 + LEVEL / 2)) * spread * sqrt(2))
+    return exp(min(MAX_LOG, float(stdtrit(num, 0.5 + LEVEL / 2)) * spread * sqrt(2)))
 
 
 @dataclass(frozen=True)
@@ -206,7 +210,7 @@ def is_tried(setting: Setting, runs: Sequence[Run]) -> bool:
     )
 
 
-def layouts(runs: Sequence[Run], compared: Sequence[Plan]) -> tuple[list[Setting], list[Setting]]:
+def layouts(estimator: Estimator, runs: Sequence[Run], compared: Sequence[Plan]) -> tuple[list[Setting], list[Setting]]:
     """Layouts of the latest run's GPUs: built as the runs' own were, within what both pools have had; and beyond.
 
     Within are the runs' own plans, and equal instances of a size that ran beside training of the degrees that ran.
@@ -218,7 +222,8 @@ def layouts(runs: Sequence[Run], compared: Sequence[Plan]) -> tuple[list[Setting
     sizes = {i.tp for plan in own for i in plan.instances}
     grown = [] if today.pipeline == "colocated" else _grown(own[-1], today.num_gpus, trains, sizes)
     inside, beyond = [], []
-    for plan in (*own, *grown, *compared):
+    fitting = (plan for plan in grown if train_fits(estimator.cluster.gpu, estimator.model, plan.train))
+    for plan in (*own, *fitting, *compared):
         setting = _with_plan(today, plan)
         if plan.num_gpus != today.num_gpus or plan.colocated != (today.pipeline == "colocated"):
             continue

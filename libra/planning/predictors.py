@@ -1,7 +1,7 @@
 """Step times of a run from its settings, by what earlier runs took: the two predictors that a backtest can judge.
 
-`Scaling` needs GPU counts and tokens, `Corrected` also lengths, a layout, a model and a cluster. Both are made by `fit_*`
-from whole runs and then answer for a `Setting`, which holds no measured time.
+`Scaling` needs GPU counts and tokens, `Corrected` also lengths, a layout, a model and a cluster. Both are made by
+`fit_*` from whole runs and then answer for a `Setting`, which holds no measured time.
 """
 
 from __future__ import annotations
