@@ -1,4 +1,4 @@
-"""Runs of a job, as `libra plan --backtest` reads them: cells of a store, tables of steps, and files that describe a run."""
+"""Runs of a job, as `libra plan --backtest` reads them: cells of a store, tables of steps, descriptions of a run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import get_args
 
 import msgspec
 import numpy as np
+from pydantic import Field
 
 from libra.core.errors import ConfigError, StoreError, TraceError, unknown_name
 from libra.core.events import PipelineSpec, RunStart
@@ -19,7 +20,7 @@ from libra.core.registry import Options, parse_options
 from libra.core.toml_files import read_toml
 from libra.planning.predictors import IN_TURN, Job, Pipeline, Run, Setting, StageTimes, stages_s
 from libra.results.summary import steady_window
-from libra.workloads.step_log import MEND, SUFFIXES, StepLine, read_steps
+from libra.workloads.step_log import MEND, SUFFIXES, TIMES, StepLine, read_steps
 
 SLACK = 0.02
 """Share by which a step may be shorter than its stages: clocks and rounding (assumed)."""
@@ -53,7 +54,7 @@ class RunFile(Options):
     """A dump or trace of what was rolled out; with `train` and `engines` it lets the planner's estimate judge."""
     batch: int = 0
     """Trajectories a step; 0 takes the dump for one step."""
-    train: dict[str, int] = {}
+    train: dict[str, int] = Field(default_factory=dict)
     """Degrees of parallelism: tp, dp, pp, cp, ep."""
     engines: str = ""
     """Tensor-parallel sizes of the rollout engines, e.g. 4+4+2+2."""
@@ -145,9 +146,8 @@ def _of_lines(path: Path, name: str, lines: tuple[StepLine, ...], described: Run
     pipeline = _pipeline(origin, said or described.pipeline, rollout, train)
     first, past = steady_window(len(lines))
     kept = lines[first:past]
-    measured = StageTimes(
-        *(float(np.mean([getattr(line, key) for line in kept])) for key in StageTimes.__annotations__)
-    )
+    means = (float(np.mean([getattr(line, key) for line in kept])) for key in TIMES)
+    measured = StageTimes(*means)
     _check_step(origin, pipeline, measured)
     setting = Setting(
         name or path.stem, rollout, train, pipeline, float(np.mean([line.tokens for line in kept])),
@@ -194,7 +194,7 @@ def _job(path: Path, described: RunFile, rollout: int, train: int, pipeline: Pip
     missing += [name for name in ("model", "cluster") if not getattr(described, name)]
     if missing:
         raise ConfigError(f"a layout without its {' and its '.join(missing)}", where=str(path),
-                          mend="give lengths, train, engines, model and cluster, or none of the first three")  # fmt: skip
+                          mend="give lengths, train, engines, model, cluster, or none of the first three")  # fmt: skip
     from libra.models import load_model
 
     limit_tok = load_model(described.model).max_context_tok
@@ -212,6 +212,9 @@ def _job(path: Path, described: RunFile, rollout: int, train: int, pipeline: Pip
 
 
 def _layout(path: Path, described: RunFile, limit_tok: int, *, colocated: bool) -> Plan:
+    unknown = [name for name in described.train if name not in TrainLayout.__struct_fields__]
+    if unknown:
+        raise unknown_name("degree", unknown[0], TrainLayout.__struct_fields__, where=f"{path} [train]")
     try:
         train = msgspec.convert(described.train, TrainLayout)
         sizes = [int(size) for size in described.engines.split("+")]

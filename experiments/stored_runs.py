@@ -1,4 +1,4 @@
-"""Cells of a store as runs of a job: steady step times from one table, lengths from another, the layout from the log."""
+"""Cells of a store as runs of a job: steady step times and lengths from the tables, the layout from the log."""
 
 from __future__ import annotations
 

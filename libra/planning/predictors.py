@@ -102,10 +102,9 @@ class Line:
     def at(self, num_gpus: int) -> float:
         return self.fixed + self.shared / num_gpus
 
-    @property
-    def serial_share(self) -> float:
-        """Of the time on one GPU, what no further GPU shortens."""
-        return self.fixed / self.at(1)
+    def fixed_share(self, num_gpus: int) -> float:
+        """Of the time on so many GPUs, what no further one shortens."""
+        return self.fixed / self.at(num_gpus)
 
 
 def fit_line(num_gpus: Sequence[int], seconds_per_tok: Sequence[float]) -> Line:
