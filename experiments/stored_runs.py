@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from experiments.job_runs import Made
 from libra.core.errors import ConfigError, StoreError
@@ -49,11 +48,13 @@ def _made(cell: StoredCell) -> Made:
     kept = steps.iloc[first:past]
     if kept.empty:
         raise StoreError("no training step has ended", where=cell.cell.label)
-    measured = StageTimes(
-        float(kept.rollout_s.mean()), float(kept.train_s.mean()), float((kept.end_s - kept.start_s).mean())
-    )
+    rolled = _rolled_out(steps, first, past) if start.pipeline.kind == "barrier" else kept
+    step_s = float((kept.end_s - kept.start_s).mean())
+    measured = StageTimes(float(rolled.rollout_s.mean()), float(kept.train_s.mean()), step_s)
     batch = max(1, round(float(kept.num_trajectories.mean())))
-    statistics = Statistics(msgspec.structs.replace(start, batch=batch, profile=()), _lengths(cell, kept.step))
+    statistics = Statistics(
+        msgspec.structs.replace(start, batch=batch, profile=()), _lengths(cell, {*kept.step, *rolled.step})
+    )
     tokens = float((kept.prompt_tok + kept.generated_tok + kept.observed_tok).mean())
     setting = Setting(
         f"{cell.id[:8]} {cell.cell.policy}", plan.rollout_gpus, plan.train.num_gpus, start.pipeline.kind, tokens,
@@ -64,15 +65,17 @@ def _made(cell: StoredCell) -> Made:
     return Made(Run(setting, measured), str(cell.path), cell.cell.model, cell.cell.cluster, len(kept), network, ended_s)
 
 
-def _lengths(cell: StoredCell, steps: Any) -> tuple[Finished, ...]:
+def _rolled_out(steps: Any, first: int, past: int) -> Any:
+    """Rows whose rollout ran during steps `first` to `past`: behind a barrier that is the next step's."""
+    later = steps.iloc[first + 1 : past + 1]
+    return later if len(later) else steps.iloc[first:past]
+
+
+def _lengths(cell: StoredCell, steps: set[int]) -> tuple[Finished, ...]:
     rows = read_table(cell.path, "trajectories").to_pandas()
-    rows = rows[rows.trained_step.isin(np.asarray(steps))]
-    return tuple(
-        Finished(
-            row.prompt_tok, row.generated_tok, row.observed_tok, row.num_turns, row.tool_s, row.status != "completed"
-        )
-        for row in rows.itertuples()
-    )
+    rows = rows[rows.trained_step.isin(steps)]
+    counts = (rows[name].tolist() for name in ("prompt_tok", "generated_tok", "observed_tok", "num_turns", "tool_s"))
+    return tuple(map(Finished, *counts, (rows.status != "completed").tolist()))
 
 
 @dataclass

@@ -21,6 +21,7 @@ from libra.cost.memory import train_fits
 from libra.planning.estimate import Estimator
 from libra.planning.predictors import Predictor, Run, Setting, StageTimes
 from libra.planning.search import TIE_SHARE
+from libra.planning.stages import NODE_GPUS
 
 LEVEL = 0.95
 """Two-sided level of the interval, as of all intervals of the report."""
@@ -185,12 +186,15 @@ def choose(found: Backtest, tested: Sequence[Setting], others: Sequence[Setting]
 
 
 def splits(runs: Sequence[Run]) -> tuple[list[Setting], list[Setting]]:
-    """Splits of the latest run's GPUs in steps of the runs' own counts: within what both pools have had, and beyond."""
+    """Splits of the latest run's GPUs: within what both pools of the runs have had, and beyond.
+
+    In steps of the largest number, a node at most, that divides all counts of the runs.
+    """
     today = runs[-1].setting
     if today.pipeline == "colocated":
         return [], []
     counts = [(run.setting.rollout_gpus, run.setting.train_gpus) for run in runs]
-    unit = reduce(gcd, [today.num_gpus, *(count for pair in counts for count in pair)])
+    unit = reduce(gcd, [NODE_GPUS, today.num_gpus, *(count for pair in counts for count in pair)])
     found = [
         replace(today, rollout_gpus=today.num_gpus - train, train_gpus=train)
         for train in range(unit, today.num_gpus, unit)
@@ -221,7 +225,8 @@ def layouts(estimator: Estimator, runs: Sequence[Run], compared: Sequence[Plan])
     trains = {msgspec.structs.replace(plan.train, dp=1) for plan in own}
     sizes = {i.tp for plan in own for i in plan.instances}
     grown = [] if today.pipeline == "colocated" else _grown(own[-1], today.num_gpus, trains, sizes)
-    inside, beyond = [], []
+    inside: list[Setting] = []
+    beyond: list[Setting] = []
     fitting = (plan for plan in grown if train_fits(estimator.cluster.gpu, estimator.model, plan.train))
     for plan in (*own, *fitting, *compared):
         setting = _with_plan(today, plan)

@@ -73,17 +73,18 @@ def _line(row: Mapping[str, Any], where: str) -> StepLine:
     if isinstance(row.get("data"), dict) and set(row) == {"step", "data"}:
         return _verl_line(row["data"], where)
     _check_columns(row, where)
-    numbers = {name: _number(row[name], f"{where}, {name}") for name in (*TIMES, "tokens")}
+    numbers: dict[str, Any] = {name: _number(row[name], f"{where}, {name}") for name in (*TIMES, "tokens")}
     counts = {name: _count(row[name], f"{where}, {name}") for name in COUNTS}
     texts = {name: str(row.get(name) or "") for name in ("run", "pipeline", "model")}
-    return StepLine(**numbers, **counts, **texts)
+    return msgspec.convert(numbers | counts | texts, StepLine)
 
 
 def _check_columns(row: Mapping[str, Any], where: str) -> None:
-    names = [name for name in row if name is not None]
     missing = [name for name in REQUIRED if row.get(name) in (None, "")]
     if not any(name in row for name in TIMES):
-        raise TraceError("no step times here", where=where, value=", ".join(map(str, names))[:120], mend=MEND)
+        raise TraceError("no step times here", where=where, value=", ".join(map(str, row))[:120], mend=MEND)
+    if None in row:
+        raise TraceError("more values than columns", where=where, value=row[None], mend=MEND)  # type: ignore[index]
     unknown = [name for name in row if name not in (*REQUIRED, *OPTIONAL)]
     if unknown:
         near = nearest_match(unknown[0], (*REQUIRED, *OPTIONAL))
@@ -99,7 +100,7 @@ def _verl_line(data: Mapping[str, Any], where: str) -> StepLine:
                          mend="take the log of trainer.logger=['file'] of a run that has trained")  # fmt: skip
     found = {name: _number(data[key], f"{where}, {key}") for name, key in VERL_TIMES.items()}
     train_s = sum(_number(data[key], f"{where}, {key}") for key in VERL_TRAIN if key in data)
-    return StepLine(train_s=train_s, **found)
+    return msgspec.convert(found | {"train_s": train_s}, StepLine)
 
 
 def _number(value: Any, where: str) -> float:
