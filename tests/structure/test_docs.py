@@ -58,6 +58,16 @@ REDUCED = {
     "libra run traces --trace traces/mine.jsonl.gz --seeds 1 --steps 4": (
         "libra run traces --trace traces/mine.jsonl.gz --seeds 1 --steps 2 --only policy=libra"
     ),
+    **{
+        f"libra run smoke --policy hand-blind --only policy=hand-blind,workload=dapo-math --set policy.engines={sizes}": (
+            "libra run smoke --policy hand-blind --only policy=hand-blind,workload=dapo-math "
+            f"--set policy.engines={sizes} --store blind"
+        )
+        for sizes in ("4+4+4+4+4+4", "4+4+4+4+4+4+4+4", "4+4+4+4")
+    },
+    "libra plan --from runs/cells/ID1 --from runs/cells/ID2 --from runs/cells/ID3 --backtest": (
+        "libra plan $(printf -- '--from %s ' blind/cells/*) --backtest"
+    ),
     "libra validate": "libra validate || test $? -eq 3",
     "libra calibrate --device cuda --cluster my_h100.toml --out my_h100.csv --minutes 10": (
         "libra calibrate --device cuda --cluster my_h100.toml --out my_h100.csv --minutes 10 --dry-run"

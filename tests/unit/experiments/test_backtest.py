@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,10 +18,12 @@ from experiments.commands.backtest import Ask, judge, plan_backtest
 from experiments.job_runs import read_runs
 from experiments.launch import launch
 from libra.core.errors import ConfigError
+from libra.core.events import PlannerTick, RunStart
 from libra.core.records import ToolReturn, Trajectory, Turn
 from libra.core.registry import Registry
 from libra.results.cell import Cell
 from libra.results.store import Store
+from libra.runtime.event_log import LOG_NAME, LogWriter, read_log
 from libra.workloads.trace_file import TraceHeader, write_trace
 
 HEAD = "run,gpus_rollout,gpus_train,rollout_s,train_s,step_s,tokens"
@@ -117,7 +120,7 @@ def test_runs_of_two_models_or_pipelines_are_refused(tmp_path: Path) -> None:
 
 def test_a_dump_of_lengths_is_refused_with_what_is_missing(tmp_path: Path, project_root: Path) -> None:
     for source in (project_root / "tests/data/verl", Path("recorded:search-r1")):
-        with pytest.raises(ConfigError, match="no step times, no GPU counts and no layout(.|\n)*rollout_s, train_s"):
+        with pytest.raises(ConfigError, match=r"no step times, no GPU counts and no layout(.|\n)*rollout_s, train_s"):
             read_runs([source], "")
     with pytest.raises(ConfigError, match="no step times here"):
         read_runs([project_root / "tests/data/verl/1.jsonl"], "")
@@ -277,8 +280,23 @@ def test_cells_that_are_no_runs_of_one_plan_are_refused(job: Store, tmp_path: Pa
         read_runs(paths[1:], "")
     with pytest.raises(ConfigError, match="the same run twice"):
         read_runs([paths[2], paths[2]], "")
-    with pytest.raises(ConfigError, match="differ in their (model|cluster|kind of source)"):
+    with pytest.raises(ConfigError, match=r"differ in their (model|cluster|kind of source)"):
         read_runs([paths[2], table(tmp_path / "a.csv", *ROWS)], "")
     (paths[2] / "status.json").write_text('{"state": "failed"}')
     with pytest.raises(ConfigError, match="a run without results"):
         read_runs(paths[2:], "")
+
+
+def test_a_cell_whose_layout_changed_is_refused(job: Store, tmp_path: Path) -> None:
+    copy = Store(shutil.copytree(job.root, tmp_path / "runs"))
+    path = copy.path(copy.cells("job")[0].id)
+    events = [each for each in read_log(path / LOG_NAME) if isinstance(each, RunStart | PlannerTick)]
+    last = events[-1]
+    assert isinstance(last, PlannerTick)
+    fewer = msgspec.structs.replace(last.allocation, instances=last.allocation.instances[1:])
+    log = LogWriter(path / LOG_NAME)
+    for event in (*events[:-1], msgspec.structs.replace(last, allocation=fewer)):
+        log.write(event, ())
+    log.close()
+    with pytest.raises(ConfigError, match="the layout changed in step 3"):
+        read_runs([path], "")
