@@ -87,10 +87,7 @@ def run(
     only: Annotated[str | None, typer.Option(help="Selector, e.g. 'policy=libra,workload=r2e-gym,seed<3'.")] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            help="KEY=VALUE: cluster, model or an option (see `libra list option`); repeatable.",
-        ),
+        typer.Option("--set", help="KEY=VALUE: cluster, model or an option (see `libra list option`); repeatable."),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Hold runs to the simulator's laws: sim.check=true.")] = False,
     trace: Annotated[
@@ -109,24 +106,10 @@ def run(
     """Run a study's cells; done ones are skipped, so an interrupted study resumes."""
     from experiments.commands import runs
 
-    runs.run(
-        runs.Request(
-            study,
-            store,
-            seeds,
-            steps,
-            only,
-            (*(changes or ()), *(("sim.check=true",) if check else ())),
-            tuple(trace or ()),
-            tuple(plugin or ()),
-            tuple(policy or ()),
-        ),
-        launcher.value,
-        workers,
-        dry_run=dry_run,
-        retry_failed=retry_failed,
-        as_json=json,
-    )
+    set_ = (*(changes or ()), *(("sim.check=true",) if check else ()))
+    files = tuple(trace or ()), tuple(plugin or ()), tuple(policy or ())
+    asked = runs.Request(study, store, seeds, steps, only, set_, *files)
+    runs.run(asked, launcher.value, workers, dry_run=dry_run, retry_failed=retry_failed, as_json=json)
 
 
 @app.command(rich_help_panel="Run")
@@ -160,10 +143,7 @@ def plan(
     workload: Annotated[str | None, typer.Argument(help="search-r1, r2e-gym, dapo-math.")] = None,
     sources: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--from",
-            help="A rollout dump, a canonical trace, or `recorded:WORKLOAD`; with --backtest a run (repeatable).",
-        ),
+        typer.Option("--from", help="Rollout dump, canonical trace or `recorded:WORKLOAD`; a run with --backtest."),
     ] = None,
     rollout_s: Annotated[float | None, typer.Option(help="Seconds of rollout in a step.")] = None,
     train_s: Annotated[float | None, typer.Option(help="Seconds of training in a step.")] = None,
@@ -188,9 +168,9 @@ def plan(
     from experiments.commands import plan as command
 
     if backtest:
-        from experiments.commands.backtest import Ask, plan_backtest
+        from experiments.commands.backtest import Ask, plan_backtest, refuse_beside
 
-        command.refuse_beside_backtest(workload, emit, rollout_s, train_s, gpus)
+        refuse_beside(workload, emit, rollout_s, train_s, gpus)
         return plan_backtest(Ask(tuple(sources or ()), pipeline, calibrate_on, steps, move_s), as_json=json)
     source = command.one_source(sources or [])
     if rollout_s is None and train_s is None and gpus is None:

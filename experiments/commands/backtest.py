@@ -12,6 +12,7 @@ import msgspec
 from experiments.commands.output import console, figure, print_json, table
 from experiments.commands.plan import rollout_of, training_of
 from experiments.job_runs import Made, read_runs
+from libra.core.errors import ConfigError
 from libra.core.plan import Plan
 from libra.planning.backtest import (
     LEVEL,
@@ -65,6 +66,13 @@ def plan_backtest(ask: Ask, *, as_json: bool) -> None:
     ending = ("", *_calibration(found), *answer(found, choice, ask), "", *(f"{k}: {v}" for k, v in DEFINITIONS.items()))
     for line in ending:
         screen.print(line, markup=False)
+
+
+def refuse_beside(workload: str | None, emit: str, *stage_times: object) -> None:
+    """Raises `ConfigError` for options that a backtest has no use for."""
+    if workload is not None or emit or any(value is not None for value in stage_times):
+        raise ConfigError("a backtest takes runs alone", where="libra plan --backtest",
+                          mend="leave out the workload, --emit, --rollout-s, --train-s and --gpus")  # fmt: skip
 
 
 def judge(made: Sequence[Made], num_earlier: int | None = None) -> tuple[Backtest, Choice]:

@@ -245,13 +245,6 @@ def one_source(sources: Sequence[Path]) -> Path | None:
     return sources[0] if sources else None
 
 
-def refuse_beside_backtest(workload: str | None, emit: str, *stage_times: object) -> None:
-    """Raises `ConfigError` for options that a backtest has no use for."""
-    if workload is not None or emit or any(value is not None for value in stage_times):
-        raise ConfigError("a backtest takes runs alone", where="libra plan --backtest",
-                          mend="leave out the workload, --emit, --rollout-s, --train-s and --gpus")  # fmt: skip
-
-
 def refuse_lengths(workload: str | None, source: Path | None, emit: str) -> None:
     """Raises `ConfigError` for options that stage times have no use for."""
     if emit:
