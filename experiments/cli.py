@@ -87,10 +87,7 @@ def run(
     only: Annotated[str | None, typer.Option(help="Selector, e.g. 'policy=libra,workload=r2e-gym,seed<3'.")] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            help="KEY=VALUE: cluster, model or an option (see `libra list option`); repeatable.",
-        ),
+        typer.Option("--set", help="KEY=VALUE: cluster, model or an option (see `libra list option`); repeatable."),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Hold runs to the simulator's laws: sim.check=true.")] = False,
     trace: Annotated[
@@ -109,24 +106,10 @@ def run(
     """Run a study's cells; done ones are skipped, so an interrupted study resumes."""
     from experiments.commands import runs
 
-    runs.run(
-        runs.Request(
-            study,
-            store,
-            seeds,
-            steps,
-            only,
-            (*(changes or ()), *(("sim.check=true",) if check else ())),
-            tuple(trace or ()),
-            tuple(plugin or ()),
-            tuple(policy or ()),
-        ),
-        launcher.value,
-        workers,
-        dry_run=dry_run,
-        retry_failed=retry_failed,
-        as_json=json,
-    )
+    set_ = (*(changes or ()), *(("sim.check=true",) if check else ()))
+    files = tuple(trace or ()), tuple(plugin or ()), tuple(policy or ())
+    asked = runs.Request(study, store, seeds, steps, only, set_, *files)
+    runs.run(asked, launcher.value, workers, dry_run=dry_run, retry_failed=retry_failed, as_json=json)
 
 
 @app.command(rich_help_panel="Run")
@@ -158,24 +141,38 @@ def train(
 @app.command(rich_help_panel="Run")
 def plan(
     workload: Annotated[str | None, typer.Argument(help="search-r1, r2e-gym, dapo-math.")] = None,
-    source: Annotated[
-        Path | None, typer.Option("--from", help="A rollout dump, a canonical trace, or `recorded:WORKLOAD`.")
+    sources: Annotated[
+        list[Path] | None,
+        typer.Option("--from", help="Rollout dump, canonical trace or `recorded:WORKLOAD`; a run with --backtest."),
     ] = None,
     rollout_s: Annotated[float | None, typer.Option(help="Seconds of rollout in a step.")] = None,
     train_s: Annotated[float | None, typer.Option(help="Seconds of training in a step.")] = None,
     gpus: Annotated[str | None, typer.Option(help="ROLLOUT:TRAIN, or one number when both use the same.")] = None,
     pipeline: Annotated[str, typer.Option(help="serial (stage times only), colocated, barrier or async.")] = "",
     longest_s: Annotated[float, typer.Option(help="With stage times: seconds of the longest trajectory.")] = 0.0,
-    move_s: Annotated[float, typer.Option(help="With stage times: stall that changing the split costs.")] = 60.0,
+    move_s: Annotated[float, typer.Option(help="Stage times, backtest: stall that changing the split costs.")] = 60.0,
     cluster: Annotated[str, typer.Option(help="Cluster, or a TOML file.")] = "a800x48",
     model: Annotated[str, typer.Option(help="Model, or a TOML file.")] = "qwen3-14b",
     batch: Annotated[int | None, typer.Option(min=1, help="Trajectories a training step.")] = None,
     emit: Annotated[str, typer.Option(help="Print the plan as settings for verl, areal, slime or vllm.")] = "",
+    backtest: Annotated[
+        bool, typer.Option("--backtest", help="Calibrate on earlier runs, predict later ones blind, then recommend.")
+    ] = False,
+    calibrate_on: Annotated[
+        int | None, typer.Option(min=1, help="With --backtest: earlier runs; default is half, rounded up.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="With --backtest: steps that GPU hours are told for.")] = 100,
     json: JsonOption = False,
 ) -> None:
     """Best plan, runners-up and a bound: from a workload, a rollout dump, or the two stage times of a step."""
     from experiments.commands import plan as command
 
+    if backtest:
+        from experiments.commands.backtest import Ask, plan_backtest, refuse_beside
+
+        refuse_beside(workload, emit, rollout_s, train_s, gpus)
+        return plan_backtest(Ask(tuple(sources or ()), pipeline, calibrate_on, steps, move_s), as_json=json)
+    source = command.one_source(sources or [])
     if rollout_s is None and train_s is None and gpus is None:
         job = command.Job(workload, source, cluster, model, pipeline, batch)
         return command.plan_job(job, emit=emit, as_json=json)

@@ -113,19 +113,23 @@ def _lengths(job: Job, limit_tok: int) -> tuple[Sequence[Trajectory], int, list[
         workload = spec.build(parse_options(spec.options, {}, f"workload {spec.name}"), 0, limit_tok)
         notes = [f"lengths are drawn from the generator of {spec.name}, at the start of its drift"]
         return workload.profile(PROFILE_GROUPS), job.batch or workload.batch, notes
-    from libra.workloads.trace_fit import Cleaning
-
     assert job.source is not None
-    rows = _read(job.source)
-    cleaning = Cleaning(str(job.source), limit_tok)
-    rows = cleaning.fit(cleaning.fill(rows, 1.0, 600.0), "error")
-    notes = list(cleaning.warnings)
+    rows, notes = read_lengths(job.source, limit_tok)
     num_cut = sum(row.is_censored for row in rows)
     if num_cut:
         notes.append(f"{num_cut:,} of {len(rows):,} trajectories were cut off: their lengths are lower bounds")
     if job.batch is None:
         notes.append(f"a step is taken to be the dump's {len(rows):,} trajectories; --batch says otherwise")
     return rows, job.batch or len(rows), notes
+
+
+def read_lengths(source: Path, limit_tok: int) -> tuple[tuple[Trajectory, ...], list[str]]:
+    """Trajectories of a dump, a trace or a recording, and what was assumed. Raises `TraceError`."""
+    from libra.workloads.trace_fit import Cleaning
+
+    cleaning = Cleaning(str(source), limit_tok)
+    rows = cleaning.fit(cleaning.fill(_read(source), 1.0, 600.0), "error")
+    return rows, list(cleaning.warnings)
 
 
 def _read(source: Path) -> tuple[Trajectory, ...]:
@@ -231,6 +235,14 @@ def _ranking_json(ranking: Ranking, notes: list[str]) -> dict[str, Any]:
         "notes": [*notes, ESTIMATE_NOTE],
         "definitions": DEFINITIONS,
     }
+
+
+def one_source(sources: Sequence[Path]) -> Path | None:
+    """Raises `ConfigError` for several."""
+    if len(sources) > 1:
+        raise ConfigError("several sources of lengths", where="--from", value=len(sources),
+                          mend="give one, or --backtest to compare runs")  # fmt: skip
+    return sources[0] if sources else None
 
 
 def refuse_lengths(workload: str | None, source: Path | None, emit: str) -> None:

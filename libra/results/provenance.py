@@ -21,6 +21,8 @@ OUTCOME_SUFFIXES = (".py", ".toml", ".csv")
 """Code and data files; clusters and models are TOML, measured points of GPUs CSV."""
 
 NO_OUTCOME = (
+    "libra/planning/backtest.py",
+    "libra/planning/predictors.py",
     "libra/results/glossary.py",
     "libra/results/provenance.py",
     "libra/results/selector.py",
@@ -29,6 +31,7 @@ NO_OUTCOME = (
     "libra/runtime/perfetto.py",
     "libra/runtime/replay.py",
     "libra/workloads/importers/",
+    "libra/workloads/step_log.py",
 )
 """Files that change no event and no table: metrics are recomputed from the tables, imported traces count by content."""
 

@@ -38,6 +38,8 @@ AS_IS = (
 # to what `make` would do.
 MAKE = "make -C {root} VENV={venv} -o {venv}/.installed-light -o {venv}/.installed-dev"
 CELL = """$(libra status smoke --json | python -c 'import json, sys; print(json.load(sys.stdin)[0]["id"])')"""
+BLIND = "libra run smoke --policy hand-blind --only policy=hand-blind,workload=dapo-math"
+SIZES = ("4+4+4+4+4+4", "4+4+4+4+4+4+4+4", "4+4+4+4")
 REDUCED = {
     "make test": f"{MAKE} -n test",
     "make live": f"{MAKE} -n live",
@@ -57,6 +59,13 @@ REDUCED = {
     ),
     "libra run traces --trace traces/mine.jsonl.gz --seeds 1 --steps 4": (
         "libra run traces --trace traces/mine.jsonl.gz --seeds 1 --steps 2 --only policy=libra"
+    ),
+    **{
+        f"{BLIND} --set policy.engines={sizes}": f"{BLIND} --set policy.engines={sizes} --store blind"
+        for sizes in SIZES
+    },
+    "libra plan --from runs/cells/ID1 --from runs/cells/ID2 --from runs/cells/ID3 --backtest": (
+        "libra plan $(printf -- '--from %s ' blind/cells/*) --backtest"
     ),
     "libra validate": "libra validate || test $? -eq 3",
     "libra calibrate --device cuda --cluster my_h100.toml --out my_h100.csv --minutes 10": (
