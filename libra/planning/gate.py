@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import sqrt
+
+import numpy as np
 
 from libra.core.plan import Allocation, Plan
 from libra.core.telemetry import Statistics
-from libra.planning.drift import trusted_steps
-from libra.planning.estimate import Estimator, plan_of
+from libra.planning.drift import normal_score, trusted_steps
+from libra.planning.estimate import Demand, Estimator, plan_of
 from libra.planning.transition import TransitionCost
 
 
@@ -24,19 +28,35 @@ def is_standstill(candidate: Plan, current: Plan) -> bool:
     )
 
 
+def surely_exceed(values: Sequence[float], level: float, min_score: float) -> bool:
+    """Whether the mean of independent `values` is above `level` by a one-sided t test at a standard normal score.
+
+    One value is never sure; values that are all equal are.
+    """
+    if len(values) < 2:
+        return False
+    above, deviation = float(np.mean(values)) - level, float(np.std(values, ddof=1))
+    if not deviation:
+        return above > 0
+    return normal_score(above / deviation * sqrt(len(values)), len(values) - 1) > min_score
+
+
 @dataclass
 class HorizonGate:
-    """Accepts when `gain per step x trusted horizon` exceeds the transition's cost, both in step seconds.
+    """Accepts when `gain per step x trusted horizon` surely exceeds the transition's cost, both in step seconds.
 
-    The horizon is `trusted_steps`, with `prior_steps` as the prior, cut to the steps left in the run. `min_gain_share`
-    of the current step is hysteresis; after an acceptance `cooldown_steps` must pass. The prior is a few telemetry
-    windows, the hysteresis the authors' released configuration, the cool-down a share of the window (assumed).
+    The horizon is `trusted_steps`, with `prior_steps` as the prior, cut to the steps left in the run. Sure: over the
+    window's batches one by one, at a standard normal score of `min_score`, since the best of many plans for a few
+    batches always looks better than what is there. `min_gain_share` of the current step is hysteresis; after an
+    acceptance `cooldown_steps` must pass. The prior is a few telemetry windows, the hysteresis the authors' released
+    configuration, the cool-down a share of the window, the score that of 95 % (assumed).
     """
 
     estimator: Estimator
     prior_steps: int = 20
     min_gain_share: float = 0.05
     cooldown_steps: int = 5
+    min_score: float = 1.64
     _accepted_step: int | None = field(default=None, init=False, repr=False)
 
     @cached_property
@@ -57,10 +77,23 @@ class HorizonGate:
         if gain_s <= 0 or gain_s < self.min_gain_share * now_s:
             return False
         stall_s = self.cost.of(candidate, current, demand, statistics.started).stall_s
-        accepted = gain_s * self.horizon_steps(statistics, step) > stall_s
+        horizon = self.horizon_steps(statistics, step)
+        accepted = gain_s * horizon > stall_s and surely_exceed(
+            self.gains_s(candidate, current, demand, statistics), stall_s / horizon, self.min_score
+        )
         if accepted:
             self._accepted_step = step
         return accepted
+
+    def gains_s(self, candidate: Plan, current: Plan, demand: Demand, statistics: Statistics) -> list[float]:
+        """Seconds a step that the candidate gains on each whole batch of the window, newest first."""
+        rows, batch = statistics.finished, statistics.run.batch
+        gains = []
+        for end in range(len(rows), batch - 1, -batch):
+            alone = self.estimator.demand(Statistics(statistics.run, rows[end - batch : end]), None)
+            one = replace(alone, sync_s=demand.sync_s, correction=demand.correction)
+            gains.append(self.estimator.estimate(current, one).step_s - self.estimator.estimate(candidate, one).step_s)
+        return gains
 
     def horizon_steps(self, statistics: Statistics, step: int) -> float:
         """Steps over which a gain counts after `step`."""

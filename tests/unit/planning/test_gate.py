@@ -1,17 +1,27 @@
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 
 from libra.core.events import StepEnd
 from libra.core.hardware import Cluster, Model
 from libra.core.plan import Estimate, InstanceSpec, Plan, TrainLayout
-from libra.planning.estimate import Estimator
-from libra.planning.gate import AcceptChange, HorizonGate
+from libra.core.telemetry import Statistics
+from libra.planning.estimate import Demand, Estimator
+from libra.planning.gate import AcceptChange, HorizonGate, surely_exceed
 from libra.planning.search import JointPlanner
 
 CORE = TrainLayout(tp=4, dp=4)
 STEP_40 = StepEnd(0.0, 40, 0.0, 0.0, 0.0, 0.0, 0, CORE, 4)
+
+
+class Trusting(HorizonGate):
+    """Believes a plan's expectation, which most tests make up, for every batch."""
+
+    def gains_s(self, candidate: Plan, current: Plan, demand: Demand, statistics: Statistics) -> list[float]:
+        return [self.estimator.estimate(current, demand).step_s - candidate.expected.step_s] * 8
 
 
 @pytest.fixture
@@ -22,7 +32,7 @@ def there() -> Plan:
 
 @pytest.fixture
 def gate(cluster: Cluster, model: Model) -> HorizonGate:
-    return HorizonGate(Estimator(cluster, model), prior_steps=20, cooldown_steps=5)
+    return Trusting(Estimator(cluster, model), prior_steps=20, cooldown_steps=5)
 
 
 def promising(plan: Plan, step_s: float, **changes) -> Plan:
@@ -67,6 +77,28 @@ def test_the_horizon_ends_with_the_run(gate: HorizonGate, there: Plan, statistic
     assert gate.horizon_steps(last, 498) == 1
     assert not gate.accepts(better, last, applied(there))
     assert gate.accepts(better, early, applied(there))
+
+
+def test_a_gain_is_sure_by_a_one_sided_t_test() -> None:
+    """Student's 95 % quantile for 7 degrees of freedom is 1.895: a mean of 1 with a deviation of 1.4 is just above."""
+    shape = [-1.0, 1.0] * 4
+    deviation = math.sqrt(8 / 7)
+
+    def around(mean: float, wanted: float) -> list[float]:
+        return [mean + wanted / deviation * each for each in shape]
+
+    assert surely_exceed(around(1.0, 1.45), 0.0, 1.64) and not surely_exceed(around(1.0, 1.55), 0.0, 1.64)
+    assert not surely_exceed(around(1.0, 1.45), 0.1, 1.64), "the break-even gain counts"
+    assert surely_exceed([1.0, 1.0], 0.0, 1.64) and not surely_exceed([1.0, 1.0], 1.0, 1.64)
+    assert not surely_exceed([9.0], 0.0, 1.64) and not surely_exceed([], 0.0, 1.64)
+
+
+def test_a_gain_that_the_batches_do_not_confirm_is_refused(there: Plan, statistics, applied, cluster, model) -> None:
+    """A plan that promises half of the step but is what is there with another bound."""
+    gate, asked = HorizonGate(Estimator(cluster, model)), statistics()
+    promised = promising(there, now_s(gate, there, asked, applied) / 2, bounds_tok=(9000, 40960))
+    assert not gate.accepts(promised, asked, applied(there))
+    assert len(gate.gains_s(promised, there, gate.estimator.demand(asked, applied(there)), asked)) == 8
 
 
 def test_fault_11_small_gains_are_refused(gate: HorizonGate, there: Plan, statistics, applied) -> None:
