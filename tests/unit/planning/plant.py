@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -29,14 +30,14 @@ from libra.core.hardware import Cluster, Model
 from libra.core.plan import Allocation, InstanceStatus, Plan
 from libra.core.policy import ComposedPolicy
 from libra.core.records import ToolReturn, Trajectory, Turn
-from libra.core.telemetry import Finished, Statistics
+from libra.core.telemetry import WINDOW_STEPS, Finished, Statistics
 from libra.planning.estimate import Demand, Estimator
 from libra.planning.search import JointPlanner, hybrid_states
 
 BATCH, GROUP = 256, 16
 PIPELINE = PipelineSpec("async", 2)
-OFF = (1.25, 0.85)
-"""True over estimated rollout and training time: what telemetry has to teach."""
+KNOWN, OFF = (1.0, 1.0), (1.25, 0.85)
+"""True over estimated rollout and training time: the estimate is right, or telemetry has to teach it."""
 NOISE = 0.03
 """Deviation of the log of a stage's time from step to step."""
 REGROUP_S, START_S, SIDES_S = 60.0, 70.0, 12.0
@@ -63,7 +64,8 @@ class Regime:
         return Finished(500, generated, total_tok - 500 - generated, turns, self.tool_s * (turns - 1))
 
 
-BALANCED, ROLLOUT_BOUND, TRAINING_BOUND = Regime(6000, 1.0), Regime(2000, 20.0), Regime(14000, 1.0)
+MIDDLE, LONG, WAITING = Regime(6000, 1.0), Regime(14000, 1.0), Regime(2000, 20.0)
+"""Training sets the pace of the first; the second wants more GPUs for its caches; the third waits for tools."""
 Scenario = Callable[[int], Regime]
 
 
@@ -114,14 +116,26 @@ def switched(plan: Plan, command: Switch) -> Plan:
 
 
 class Plant:
-    """`scenario(step)` names the regime of each step. Draws are by seed and step, whatever the policy does."""
+    """`scenario(step)` names the regime of each step. Draws are by seed and step, whatever the policy does.
 
-    def __init__(self, cluster: Cluster, model: Model, scenario: Scenario, num_steps: int, seed: int) -> None:
+    `off` is by how much the estimate is wrong. The profile is as large as the telemetry window.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        model: Model,
+        scenario: Scenario,
+        num_steps: int,
+        seed: int,
+        off: tuple[float, float] = OFF,
+    ) -> None:
+        self.off = off
         self.planner = JointPlanner(cluster, model, hybrid_replicas=2)
         self.estimator = Estimator(cluster, model)
         self.scenario, self.num_steps = scenario, num_steps
         rng = np.random.default_rng([seed, 0])
-        profile = tuple(map(trajectory, scenario(0).batch(rng)))
+        profile = tuple(map(trajectory, scenario(0).batch(rng, WINDOW_STEPS * BATCH)))
         self.run_start = RunStart(
             0.0, cluster.name, model.name, PIPELINE, BATCH, GROUP, num_steps, model.max_context_tok, profile
         )
@@ -137,7 +151,7 @@ class Plant:
         """True rollout, training and sync seconds of a step."""
         expected = self.estimator.estimate(plan, self.demands[step])
         noise = self.noise[step]
-        return expected.rollout_s * OFF[0] * noise[0], expected.train_s * OFF[1] * noise[1], 2.0
+        return expected.rollout_s * self.off[0] * noise[0], expected.train_s * self.off[1] * noise[1], 2.0
 
     def true_s(self, plan: Plan, step: int) -> float:
         rollout_s, train_s, sync_s = self.stages_s(plan, step)
@@ -190,21 +204,35 @@ class Plant:
             plans += hybrid_states(self.estimator, self.estimator.demand(asked, None), plan)
         return plans
 
-    def clairvoyant_s(self, plans: Sequence[Plan], first: Plan | None = None) -> float:
-        """Least total over all sequences of `plans`, transitions at their price, every draw known beforehand.
+    def worth_s(self, outcome: Outcome, step: int) -> float:
+        """What the transition before `step` truly saved until the next one or the end, less its price."""
+        moved = [at for at, _ in outcome.stalls]
+        until = min((at for at in moved if at > step), default=self.num_steps)
+        before, after = outcome.plans[step - 1], outcome.plans[min(step, self.num_steps - 1)]
+        saved_s = sum(self.true_s(before, at) - self.true_s(after, at) for at in range(step, until))
+        return saved_s - sum(price for at, price in outcome.stalls if at == step)
 
-        It begins with `first`, or with any of them for nothing.
-        """
+    def clairvoyant(self, plans: Sequence[Plan]) -> Outcome:
+        """The cheapest of all sequences of `plans`, every draw known beforehand; it begins with any of them."""
         distinct = list({(p.train, p.instances, p.bounds_tok, p.hybrid_training): p for p in plans}.values())
         price = np.array([[stall_s(before, after) for after in distinct] for before in distinct])
-        best = np.zeros(len(distinct))
-        if first is not None:
-            best = np.array([0.0 if stall_s(first, plan) == 0 else np.inf for plan in distinct])
-        for step in range(self.num_steps):
-            if step:
-                best = (best[:, None] + price).min(axis=0)
-            best = best + np.array([self.true_s(plan, step) for plan in distinct])
-        return float(best.min())
+        costs = np.array([[self.true_s(plan, step) for plan in distinct] for step in range(self.num_steps)])
+        return best_sequence(distinct, costs, price)
+
+
+def best_sequence(plans: Sequence[Plan], costs: np.ndarray, price: np.ndarray) -> Outcome:
+    """Dynamic programming over steps: `costs` of shape [steps, plans], `price[a, b]` of going from `a` to `b`."""
+    best, came = costs[0], []
+    for row in costs[1:]:
+        through = best[:, None] + price
+        came.append(through.argmin(axis=0))
+        best = through.min(axis=0) + row
+    path = [int(best.argmin())]
+    for origin in reversed(came):
+        path.append(int(origin[path[-1]]))
+    path.reverse()
+    moves = [(at + 1, float(price[a, b])) for at, (a, b) in enumerate(pairwise(path)) if a != b]
+    return Outcome([plans[at] for at in path], [float(row[at]) for row, at in zip(costs, path, strict=True)], moves)
 
 
 def trajectory(row: Finished) -> Trajectory:
