@@ -12,6 +12,7 @@ from pydantic import Field
 from baselines.routers.least_loaded import LeastLoaded
 from libra.core.policy import ComposedPolicy
 from libra.core.registry import Options, PolicyContext, PolicySpec
+from libra.planning.drift import DriftDetector
 from libra.planning.gate import HorizonGate
 from libra.planning.uniform import BestHomogeneousPlanner
 
@@ -26,7 +27,8 @@ def build(context: PolicyContext) -> ComposedPolicy:
     options: BestHomogeneousOptions = context.options
     planner = BestHomogeneousPlanner(context.cluster, context.model)
     gate = HorizonGate(planner.estimator)
-    return ComposedPolicy("best-homogeneous", planner, LeastLoaded(), gate=gate, replan_every=options.replan_every)
+    policy = ComposedPolicy("best-homogeneous", planner, LeastLoaded(), gate=gate, replan_every=options.replan_every)
+    return policy.with_(detector=DriftDetector)
 
 
 SPEC = PolicySpec(

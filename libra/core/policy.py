@@ -7,58 +7,18 @@ trajectory event.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
-import msgspec
-
 from libra.core.commands import ApplyPlan, Command, Switch
 from libra.core.errors import unknown_name
-from libra.core.events import (
-    AllocationChanged,
-    Event,
-    Placed,
-    PlannerTick,
-    RunStart,
-    StepEnd,
-    ToolReturned,
-    TrajectoryEnd,
-    TrajectoryStart,
-)
+from libra.core.events import Event, Placed, PlannerTick, RunStart, ToolReturned
 from libra.core.plan import Allocation, Move, Plan
-from libra.core.records import Trajectory
-
-WINDOW_STEPS = 8
-"""Steps of history in the statistics: long enough for a tail of 32 trajectories, short against drift (assumed)."""
-
-
-class Finished(msgspec.Struct, frozen=True):
-    """Lengths of a finished trajectory, as telemetry reports them. `is_censored` marks lower bounds."""
-
-    prompt_tok: int
-    generated_tok: int
-    observed_tok: int
-    num_turns: int
-    tool_s: float
-    is_censored: bool = False
-
-    @classmethod
-    def of(cls, row: Trajectory) -> Finished:
-        return cls(row.prompt_tok, row.generated_tok, row.observed_tok, len(row.turns), row.tool_s, row.is_censored)
-
-    @property
-    def total_tok(self) -> int:
-        return self.prompt_tok + self.generated_tok + self.observed_tok
-
-
-class Statistics(msgspec.Struct, frozen=True):
-    """What the planner may look at: the run's fixed facts, a window of finished trajectories, a window of steps."""
-
-    run: RunStart
-    finished: tuple[Finished, ...]
-    steps: tuple[StepEnd, ...] = ()
+from libra.core.telemetry import WINDOW_STEPS as WINDOW_STEPS
+from libra.core.telemetry import ChangeDetector, NoDetector, Telemetry
+from libra.core.telemetry import Finished as Finished
+from libra.core.telemetry import Statistics as Statistics
 
 
 @runtime_checkable
@@ -110,24 +70,16 @@ class NoElastic:
         return ()
 
 
-@dataclass
-class _Memory:
-    """Telemetry window of a composed policy."""
-
-    run: RunStart | None = None
-    prompt_tok: dict[int, int] = field(default_factory=dict)
-    finished: deque[Finished] = field(default_factory=deque)
-    steps: deque[StepEnd] = field(default_factory=lambda: deque(maxlen=WINDOW_STEPS))
-    allocation: Allocation | None = None
-
-
 _ROUTED_ONLY = frozenset({ToolReturned, Placed})
 """Events, nine tenths of all, that nobody but the router hears: neither planned from nor remembered."""
 
 
 @dataclass(frozen=True)
 class ComposedPolicy:
-    """Planner + gate + router + elastic pool. `replan_every` counts steps between planner runs; 0 means never."""
+    """Planner + gate + router + elastic pool. `replan_every` counts steps between planner runs; 0 means never.
+
+    `detector` makes the change detector of a run; the planner is also asked at the step that brings a change to light.
+    """
 
     name: str
     planner: Planner
@@ -135,15 +87,17 @@ class ComposedPolicy:
     gate: Gate = field(default_factory=NeverReplan)
     elastic: Elastic = field(default_factory=NoElastic)
     replan_every: int = 0
-    _memory: _Memory = field(default_factory=_Memory, repr=False)
+    detector: Callable[[RunStart], ChangeDetector] = NoDetector
+    _memory: Telemetry = field(default_factory=Telemetry, repr=False)
 
     def with_(self, **parts: Any) -> ComposedPolicy:
         """The same system with other parts, e.g. `.with_(router=LeastLoaded())`, with a fresh memory."""
-        return replace(self, **parts, _memory=_Memory())
+        return replace(self, **parts, _memory=Telemetry())
 
     def without(self, part: str) -> ComposedPolicy:
-        """The same system less one part: `gate` (never replan) or `elastic` (every change is a repartition)."""
-        defaults: dict[str, Any] = {"gate": NeverReplan(), "elastic": NoElastic()}
+        """The same system less one part: `gate` (never replan), `elastic` (every change is a repartition) or
+        `detector` (the window is never cut)."""
+        defaults: dict[str, Any] = {"gate": NeverReplan(), "elastic": NoElastic(), "detector": NoDetector}
         if part not in defaults:
             mend = "replace it: .with_(planner=..., router=...)"
             raise unknown_name("part", part, defaults, where="ComposedPolicy.without", mend=mend)
@@ -152,7 +106,7 @@ class ComposedPolicy:
     def decide(self, event: Event) -> Sequence[Command]:
         if type(event) in _ROUTED_ONLY:
             return self.router.on(event)
-        self._remember(event)
+        self._memory.remember(event)
         routed = self.router.on(event)
         if isinstance(event, RunStart):
             return (*self._first_plan(event), *routed)
@@ -160,44 +114,16 @@ class ComposedPolicy:
             return (*self._replan(event), *routed)
         return routed
 
-    def _remember(self, event: Event) -> None:
-        memory = self._memory
-        if isinstance(event, TrajectoryStart):
-            memory.prompt_tok[event.trajectory] = event.prompt_tok
-        elif isinstance(event, TrajectoryEnd):
-            prompt_tok = memory.prompt_tok.pop(event.trajectory, 0)
-            memory.finished.append(
-                Finished(
-                    prompt_tok,
-                    event.generated_tok,
-                    event.total_tok - event.generated_tok - prompt_tok,
-                    event.num_turns,
-                    event.tool_s,
-                    event.status != "completed",
-                )
-            )
-            assert memory.run is not None, "RunStart comes first"
-            while len(memory.finished) > WINDOW_STEPS * memory.run.batch:
-                memory.finished.popleft()
-        elif isinstance(event, StepEnd):
-            memory.steps.append(event)
-        elif isinstance(event, AllocationChanged):
-            memory.allocation = event.allocation
-
     def statistics(self) -> Statistics:
         """The current window. Before the first trajectory ends it is the profiling run's."""
-        memory = self._memory
-        assert memory.run is not None, "RunStart comes first"
-        finished = tuple(memory.finished) or tuple(map(Finished.of, memory.run.profile))
-        return Statistics(memory.run, finished, tuple(memory.steps))
+        return self._memory.statistics()
 
     def _first_plan(self, event: RunStart) -> Sequence[Command]:
-        memory = self._memory
-        memory.run = event
+        self._memory.run, self._memory.detector = event, self.detector(event)
         return (ApplyPlan(self.planner.plan(self.statistics(), None)),)
 
     def _replan(self, event: PlannerTick) -> Sequence[Command]:
-        if self.replan_every <= 0 or (event.step + 1) % self.replan_every:
+        if self.replan_every <= 0 or ((event.step + 1) % self.replan_every and not self._memory.has_changed):
             return ()
         statistics = self.statistics()
         candidate = self.planner.plan(statistics, event.allocation)

@@ -33,9 +33,9 @@ class Correction(msgspec.Struct, frozen=True):
     train_fixed_s: float = 0.0
 
 
-def moving_factor(ratios: Sequence[float]) -> float:
-    """Exponential moving average, from 1, of measured over estimated, oldest first; each ratio is clipped."""
-    factor = 1.0
+def moving_factor(ratios: Sequence[float], start: float = 1.0) -> float:
+    """Exponential moving average, from `start`, of measured over estimated, oldest first; each ratio is clipped."""
+    factor = start
     for ratio in ratios:
         factor += SMOOTHING * (float(np.clip(ratio, *CLIP)) - factor)
     return factor

@@ -84,6 +84,10 @@ class Estimator:
         default_factory=dict, init=False, compare=False, repr=False
     )
     """The last question and its answer: planner and gate ask the same one, and share what has been priced for it."""
+    _learned: dict[str, tuple[RunStart, dict[int, float]]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+    """Rollout's factor by the step after which it was asked for, of one run: what it was on the layout before."""
 
     @cached_property
     def engines(self) -> dict[int, Engine]:
@@ -123,7 +127,9 @@ class Estimator:
         return replace(demand, correction=self._correction(demand, statistics.steps, allocation))
 
     def _correction(self, demand: Demand, steps: Sequence[StepEnd], allocation: Allocation | None) -> Correction:
-        """Training learns from every step of the window, rollout only from those since the last change of layout."""
+        """Training learns from every step of the window, rollout only from those since the last change of layout; it
+        starts from what the layouts before have taught, or a layout on which training sets the pace, which shows
+        nothing of rollout, would be left for one that does, and that again as soon as it is forgotten."""
         expected, measured = [], []
         for step in steps:
             if step.train_s > 0 and step.trained_tok > 0:
@@ -138,7 +144,19 @@ class Estimator:
         same = [s for s in steps if (s.train_layout, s.train_dp) == (allocation.train, allocation.train_dp)]
         seen = [observed_rollout_s(step, demand.run.pipeline.kind) for step in same]
         ratios = [s / rollout_estimate_s for s in seen if s is not None and rollout_estimate_s > 0]
-        return Correction(moving_factor(ratios), factor, fixed_s)
+        learned = self._factors(demand.run)
+        known = max((at for at in learned if not same or at < same[0].step), default=None)
+        rollout = moving_factor(ratios, 1.0 if known is None else learned[known])
+        if steps:
+            learned[steps[-1].step] = rollout
+        return Correction(rollout, factor, fixed_s)
+
+    def _factors(self, run: RunStart) -> dict[int, float]:
+        """Rollout's factors in this run so far."""
+        found = self._learned.get("rollout")
+        if found is None or found[0] is not run:
+            found = self._learned["rollout"] = run, {}
+        return found[1]
 
     def serving(self, plan: Plan, requests: Requests) -> RolloutLayout:
         """Instances of `plan` that serve rollout in its state, as pools."""

@@ -7,6 +7,7 @@ from pydantic import Field
 from libra.core.policy import ComposedPolicy
 from libra.core.registry import Options, PolicyContext, PolicySpec
 from libra.elastic.moves import HybridPool
+from libra.planning.drift import DriftDetector
 from libra.planning.gate import HorizonGate
 from libra.planning.search import JointPlanner
 from libra.routing.cmlfq import CMlfq
@@ -41,6 +42,7 @@ def build_libra(context: PolicyContext) -> ComposedPolicy:
         gate=HorizonGate(planner.estimator),
         elastic=HybridPool(),
         replan_every=options.replan_every,
+        detector=DriftDetector,
     )
 
 
