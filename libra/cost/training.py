@@ -113,22 +113,30 @@ def train_time(
     dp = dp or layout.dp
     passes, num_micro = num_passes(layout), max(1, num_micro_batches(load, layout, dp))
     stage = stage_time(cluster, model, layout, load, dp, passes, num_micro)
-    idle = idle_ratio(layout.pp, layout.vpp, num_micro)
+    idle = idle_ratio(layout.pp, layout.vpp, num_micro, stage.longest_share)
     work_s = stage.total_s * (1 + idle) + pipeline_s(cluster, model, layout, stage.tok, num_micro)
     constant_s = gradient_sync_s(cluster, model, layout, dp) + optimizer_s(cluster, model, layout.num_gpus)
     return TrainTime(work_s, constant_s, stage.floor_s, idle / (1 + idle), stage.tensor_s / stage.compute_s)
 
 
-def idle_ratio(pp: int, vpp: int, num_micro: int) -> float:
-    """Bubble over work, `(pp - 1) / (vpp m)`: fill and drain of 1F1B, cut by interleaving (arXiv 2104.04473, 2.2)."""
-    return (pp - 1) / (vpp * num_micro)
+def idle_ratio(pp: int, vpp: int, num_micro: int, longest_share: float = 0.0) -> float:
+    """Bubble over work, `(pp - 1) / (vpp m)`: fill and drain of 1F1B, cut by interleaving (arXiv 2104.04473, 2.2).
+
+    That is for equal micro-batches. A stage waits `pp - 1` times for the widest one, which holds at least the longest
+    sequence, `longest_share` of the work.
+    """
+    return (pp - 1) / vpp * max(1 / num_micro, longest_share)
 
 
 @dataclass(frozen=True)
 class StageTime:
-    """Seconds of one pipeline stage of the busiest replica, bubble apart; `tok` tokens pass it, `floor_s` at peak."""
+    """Seconds of one pipeline stage of the busiest replica, bubble apart; `tok` tokens pass it, `floor_s` at peak.
+
+    `longest_share` is the longest sequence's part of the FLOPs.
+    """
 
     tok: float
+    longest_share: float
     floor_s: float
     compute_s: float
     tensor_s: float
@@ -146,12 +154,14 @@ def stage_time(
     # The busiest replica has its even share, or the longest sequence when that alone is more.
     tok = max(load.total_tok / dp, load.longest_tok)
     square = max(load.square_tok / dp, load.longest_tok**2)
-    flops = passes * forward_flops(model, tok, square)
+    forward = forward_flops(model, tok, square)
+    flops = passes * forward
     peak = cluster.gpu.peak_tflops * 1e12 * layout.replica_gpus
     layer_tok = tok * model.num_layers / (layout.pp * layout.cp)
     calls = num_micro * model.num_layers / layout.pp
     return StageTime(
         tok,
+        forward_flops(model, load.longest_tok, load.longest_tok**2) / forward,
         flops / peak,
         flops / (peak * train_efficiency(model)),
         tensor_s(cluster, model, layout.tp, passes, layer_tok, calls),

@@ -122,3 +122,10 @@ def test_every_collective_of_a_micro_batch_has_its_latency() -> None:
     model = load_model("qwen3-14b")
     one, four = (tensor_s(CLUSTER, model, 4, 5, 1e6, calls) for calls in (40, 160))
     assert four - one == pytest.approx(8 * 120 * 10e-6)
+
+
+def test_the_pipeline_waits_for_the_widest_micro_batch() -> None:
+    """Ten micro-batches of which one is half of the work: three stages idle for that one each."""
+    assert idle_ratio(4, 1, 10, longest_share=0.5) == 3 * 0.5
+    assert idle_ratio(4, 3, 10, longest_share=0.5) == 0.5
+    assert idle_ratio(4, 1, 10, longest_share=0.01) == pytest.approx(3 / 10)
