@@ -1,4 +1,5 @@
-"""The fastest training layout of a number of GPUs, by branch and bound: TP -> EP -> PP -> CP and DP -> schedule.
+"""The fastest training layout of a number of GPUs, by branch and bound: TP -> EP -> PP -> CP and DP -> recompute ->
+interleaving and micro-batch.
 
 A node fixes the first degrees of a layout. Its bound is a time that no leaf below it is under, and the search takes
 nodes in ascending order of their bounds, so that the first leaf that it takes is optimal: every other leaf is, or lies
@@ -55,8 +56,8 @@ LEAN_SHARE = 0.005
 """A larger micro-batch saves launches and little else; less than this is not worth its memory (assumed)."""
 
 Node = tuple[int, ...]
-"""The degrees that a node fixes, in the order of the tree: tp, ep, pp, cp; a leaf's go on with vpp, micro-batch in
-tokens and whether everything is kept (1) or recomputed (0)."""
+"""What a node fixes, in the order of the tree: tp, ep, pp, cp, whether activations are kept (1) or recomputed (0); a
+leaf's go on with vpp and the micro-batch in tokens."""
 _Entry = tuple[float, bool, Node, TrainTime | None]
 
 
@@ -83,19 +84,22 @@ class Tree:
                 assert time is not None
                 yield Leaf(self.layout(node), time)
             else:
-                for entry in self._leaves(node) if len(node) == 4 else self._children(node):
+                for entry in self._leaves(node) if len(node) == 5 else self._children(node):
                     heapq.heappush(heap, entry)
 
     def layout(self, node: Node) -> TrainLayout:
-        """The layout of a leaf; of a node with four degrees, the one below it that needs the least memory."""
-        tp, ep, pp, cp, vpp, micro_batch_tok, kept = node if len(node) > 4 else (*node, *self._leanest)
+        """The layout of a leaf; of a node with four degrees or five, the one below it that needs the least memory."""
+        tp, ep, pp, cp, kept, vpp, micro_batch_tok = node + self._leanest[len(node) - 4 :] if len(node) < 7 else node
         dp = self.num_gpus // (tp * pp * cp)
         return TrainLayout(tp, dp, pp, cp, ep, micro_batch_tok, not kept, vpp)
 
     # -- the tree --------------------------------------------------------------------------------------------------
 
     def degrees(self, node: Node) -> Iterator[int]:
-        """What the next degree may be: it divides the GPUs that are left, and what it splits."""
+        """What may come next: a degree divides the GPUs that are left, and what it splits."""
+        if len(node) == 4:
+            yield from (int(not recompute) for recompute in self.space.recompute)
+            return
         left = self.num_gpus
         for degree in node:
             left //= degree
@@ -124,16 +128,15 @@ class Tree:
                 yield self.bound_s(child) * (1 - ROUNDING), False, child, None
 
     def _leaves(self, node: Node) -> Iterator[_Entry]:
-        """Schedules of one shape: chunks, micro-batch, recompute."""
-        layers = self.model.num_layers // node[2]
-        for vpp in divisors(layers) if node[2] > 1 and self.space.interleaved else (1,):
+        """Schedules of one shape: chunks and micro-batch."""
+        pp = node[2]
+        for vpp in divisors(self.model.num_layers // pp) if pp > 1 and self.space.interleaved else (1,):
             for multiple in self.space.micro_batches:
-                for recompute in self.space.recompute:
-                    leaf = (*node, vpp, multiple * self.max_context_tok, int(not recompute))
-                    layout = self.layout(leaf)
-                    if train_fits(self.cluster.gpu, self.model, layout) and self.has_micro_batches(layout):
-                        time = train_time(self.cluster, self.model, layout, self.load)
-                        yield time.total_s, True, leaf, time
+                leaf = (*node, vpp, multiple * self.max_context_tok)
+                layout = self.layout(leaf)
+                if train_fits(self.cluster.gpu, self.model, layout) and self.has_micro_batches(layout):
+                    time = train_time(self.cluster, self.model, layout, self.load)
+                    yield time.total_s, True, leaf, time
 
     def has_micro_batches(self, layout: TrainLayout) -> bool:
         return layout.vpp == 1 or num_micro_batches(self.load, layout, layout.dp) > 0
@@ -142,8 +145,8 @@ class Tree:
 
     @cached_property
     def _leanest(self) -> tuple[int, int, int]:
-        """Schedule that needs the least memory: one chunk, the smallest micro-batch, recompute where allowed."""
-        return 1, min(self.space.micro_batches) * self.max_context_tok, int(True not in self.space.recompute)
+        """Schedule that needs the least memory: recompute where allowed, one chunk, the smallest micro-batch."""
+        return int(True not in self.space.recompute), 1, min(self.space.micro_batches) * self.max_context_tok
 
     @cached_property
     def _passes(self) -> int:
@@ -160,8 +163,8 @@ class Tree:
         return optimizer_s(self.cluster, self.model, self.num_gpus)
 
     def bound_s(self, node: Node) -> float:
-        """Seconds that no leaf below a node of one to four degrees is under (the module says why)."""
-        if len(node) == 4:
+        """Seconds that no leaf below a node is under (the module says why)."""
+        if len(node) >= 4:
             return self._shape_bound_s(node)
         tp = node[0]
         layer_tok = self.load.total_tok * self.model.num_layers * tp / self.num_gpus
@@ -181,20 +184,21 @@ class Tree:
 
     def _least_idle(self, pp: int, dp: float, longest_share: float = 0.0) -> float:
         """Bubble over work with the most chunks and micro-batches of `dp` replicas or more."""
-        packed = min(ceil(self.load.total_tok / (dp * self._leanest[1])), ceil(self.load.num / dp))
+        packed = min(ceil(self.load.total_tok / (dp * self._leanest[2])), ceil(self.load.num / dp))
         chunks = self.model.num_layers // pp if self.space.interleaved else 1
         return idle_ratio(pp, chunks, ceil(max(1, packed) / pp) * pp, longest_share)
 
     def _shape_bound_s(self, node: Node) -> float:
         layout = self.layout(node)
-        stage = stage_time(self.cluster, self.model, layout, self.load, layout.dp, self._passes, 0)
+        passes = self._passes if len(node) == 4 else num_passes(layout)
+        stage = stage_time(self.cluster, self.model, layout, self.load, layout.dp, passes, 0)
         work_s = stage.total_s * (1 + self._least_idle(layout.pp, layout.dp, stage.longest_share))
         sends_s = pipeline_s(self.cluster, self.model, layout, stage.tok, 1)
         return work_s + sends_s + gradient_sync_s(self.cluster, self.model, layout, layout.dp) + self._optimizer_s
 
     def _may_fit(self, node: Node) -> bool:
-        """Weights and gradients of three degrees, which neither `cp` nor `dp` split; the leanest leaf of four."""
-        if len(node) == 4:
+        """Weights and gradients of three degrees, which neither `cp` nor `dp` split; the leanest leaf of more."""
+        if len(node) >= 4:
             return train_fits(self.cluster.gpu, self.model, self.layout(node))
         tp, ep, pp = node
         params = train_params_per_gpu(self.model, TrainLayout(tp, 1, pp, ep=ep))
