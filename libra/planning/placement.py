@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Literal
 
 import msgspec
@@ -216,6 +217,7 @@ def _seats(units: Sequence[Unit], homes: Sequence[int], nodes: Sequence[int], cu
     for each in groups:
         free[each[2]] -= set(kept.get(each, ()))
     found: list[Seat] = []
+    numbers = count()
     for tenant, tp, node in sorted(groups, key=lambda each: each[0] != TRAINING):
         gpus = kept.get((tenant, tp, node))
         if gpus is None:
@@ -223,6 +225,5 @@ def _seats(units: Sequence[Unit], homes: Sequence[int], nodes: Sequence[int], cu
             wanted = sorted(free[node], key=lambda gpu: ((gpu not in old) == (tenant == TRAINING), gpu))[:tp]
             gpus = tuple(sorted(wanted))
             free[node] -= set(gpus)
-        group = sum(seat.tenant == TRAINING for seat in found) if tenant == TRAINING else 0
-        found.append(Seat(tenant, node, gpus, group))
+        found.append(Seat(tenant, node, gpus, next(numbers) if tenant == TRAINING else 0))
     return found
