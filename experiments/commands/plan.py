@@ -7,12 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.commands.output import console, figure, print_json, table
+from experiments.commands.plan_tables import (
+    NODE_COLUMNS,
+    PLAN_COLUMNS,
+    node_rows,
+    plan_row,
+    rollout_of,
+    seats_json,
+    training_of,
+)  # fmt: skip
 from libra.core.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from libra.core.plan import Plan
     from libra.core.policy import Statistics
     from libra.core.records import Trajectory
     from libra.planning.ranking import Ranked, Ranking
@@ -76,11 +84,12 @@ def plan_job(job: Job, *, emit: str = "", as_json: bool) -> None:
         return print(settings(emit, Planned(best, cluster, statistics.run)), end="")
     ranking = rank(JointPlanner(cluster, model), statistics)
     if as_json:
-        return print_json(_ranking_json(ranking, notes))
+        return print_json(_ranking_json(ranking, notes) | {"placement": seats_json(ranking.best.plan, cluster)})
     screen = console()
     for line in (*_plan_lines(ranking, statistics), ""):
         screen.print(line, markup=False)
-    screen.print(table("Plans", PLAN_COLUMNS, map(_plan_row, _shown(ranking))))
+    screen.print(table("Plans", PLAN_COLUMNS, map(plan_row, _shown(ranking))))
+    screen.print(table("Nodes of the best plan", NODE_COLUMNS, node_rows(ranking.best.plan, cluster)))
     screen.print()
     for line in _bought(ranking):
         screen.print(line, markup=False)
@@ -145,48 +154,10 @@ def _read(source: Path) -> tuple[Trajectory, ...]:
 
 
 ESTIMATE_NOTE = "times are estimates from datasheet figures and assumed efficiencies, not corrected by a run of yours"
-PLAN_COLUMNS = ("", "training", "rollout", "rollout s", "training s", "step s", "idle", "against best", "why it lost")
 
 
 def _shown(ranking: Ranking) -> list[Ranked]:
     return list(ranking.plans[: NUM_RUNNERS_UP + 1])
-
-
-def _plan_row(ranked: Ranked) -> Sequence[object]:
-    expected = ranked.plan.expected
-    return (
-        "best" if ranked.times_best == 1 else "", training_of(ranked.plan), rollout_of(ranked.plan),
-        figure(expected.rollout_s), figure(expected.train_s), figure(expected.step_s),
-        f"{ranked.rollout_idle:.0%} : {ranked.train_idle:.0%}", f"{ranked.times_best - 1:+.1%}", _why_not(ranked),
-    )  # fmt: skip
-
-
-def _why_not(ranked: Ranked) -> str:
-    from libra.planning.search import HETEROGENEOUS_MARGIN, TIE_SHARE
-
-    if ranked.times_best == 1:
-        return ""
-    is_mixed = len({i.tp for i in ranked.plan.instances}) > 1
-    if is_mixed and ranked.times_best > 1 - HETEROGENEOUS_MARGIN and ranked.times_best <= 1 + TIE_SHARE:
-        return f"mixed sizes must gain {HETEROGENEOUS_MARGIN:.0%}: they need right length predictions"
-    return f"{ranked.bound_by} takes longer"
-
-
-def training_of(plan: Plan) -> str:
-    """GPUs and degrees of parallelism above 1."""
-    train = plan.train
-    degrees = {"TP": train.tp, "PP": train.pp, "CP": train.cp, "EP": train.ep, "DP": train.dp}
-    shown = " ".join(f"{name}{size}" for name, size in degrees.items() if size > 1)
-    return f"{train.num_gpus}: {shown or 'one GPU'}"
-
-
-def rollout_of(plan: Plan) -> str:
-    """GPUs and instances by size."""
-    from collections import Counter
-
-    sizes = Counter(i.tp for i in plan.instances)
-    shown = " + ".join(f"{count} x TP{tp}" for tp, count in sorted(sizes.items(), reverse=True))
-    return f"{plan.rollout_gpus}: {shown}"
 
 
 def _plan_lines(ranking: Ranking, statistics: Statistics) -> list[str]:

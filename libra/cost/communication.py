@@ -30,15 +30,20 @@ def network_bytes_s(cluster: Cluster) -> float:
     return cluster.network_gb_s * GB * NETWORK_EFFICIENCY
 
 
-def all_reduce_s(num_bytes: Any, num_ranks: int, cluster: Cluster) -> Any:
-    """Ring all-reduce inside a node: `2 (n-1)/n` of the bytes over each link. Scalars or arrays; 0 for one rank."""
+def all_reduce_s(num_bytes: Any, num_ranks: int, cluster: Cluster, num_calls: float = 1) -> Any:
+    """Ring all-reduce inside a node: `2 (n-1)/n` of the bytes over each link. Scalars or arrays; 0 for one rank.
+
+    `num_bytes` are those of all calls together.
+    """
     if num_ranks <= 1:
         return 0.0 * num_bytes
-    return COLLECTIVE_LATENCY_S + 2 * (num_ranks - 1) / num_ranks * num_bytes / link_bytes_s(cluster)
+    return num_calls * COLLECTIVE_LATENCY_S + 2 * (num_ranks - 1) / num_ranks * num_bytes / link_bytes_s(cluster)
 
 
-def all_to_all_s(bytes_per_rank: float, num_ranks: int, ranks_per_node: int, cluster: Cluster) -> float:
-    """Each rank sends `(n-1)/n` of its bytes; over the nodes' network when the group spans nodes.
+def all_to_all_s(
+    bytes_per_rank: float, num_ranks: int, ranks_per_node: int, cluster: Cluster, num_calls: float = 1
+) -> float:
+    """Each rank sends `(n-1)/n` of its bytes (of all calls); over the nodes' network when the group spans nodes.
 
     `ranks_per_node` ranks of the group share a node; all GPUs of a node run such a group at the same time, so each
     gets its share of the node's network.
@@ -49,21 +54,36 @@ def all_to_all_s(bytes_per_rank: float, num_ranks: int, ranks_per_node: int, clu
     sent = bytes_per_rank / num_ranks
     in_node_s = (inside - 1) * sent / link_bytes_s(cluster)
     out_s = (num_ranks - inside) * sent / (network_bytes_s(cluster) / cluster.gpus_per_node)
-    return COLLECTIVE_LATENCY_S + max(in_node_s, out_s)
+    return num_calls * COLLECTIVE_LATENCY_S + max(in_node_s, out_s)
+
+
+def ring_s(bytes_per_rank: float, num_ranks: int, stride: int, cluster: Cluster, num_calls: float = 1) -> float:
+    """Ring of `num_ranks` GPUs that lie `stride` apart: each rank passes on every other rank's bytes.
+
+    Across nodes, `stride` such rings leave each node at the same time.
+    """
+    if num_ranks <= 1:
+        return 0.0
+    in_node = num_ranks * stride <= cluster.gpus_per_node
+    rate = link_bytes_s(cluster) if in_node else network_bytes_s(cluster) / min(stride, cluster.gpus_per_node)
+    hops = num_ranks - 1
+    return hops * (num_calls * COLLECTIVE_LATENCY_S + bytes_per_rank / rate)
 
 
 def gradient_sync_s(cluster: Cluster, model: Model, layout: TrainLayout, dp: int) -> float:
     """Reduce-scatter of FP32 gradients and all-gather of BF16 weights over `dp` replicas, nothing overlapped.
 
-    When replicas span nodes, each of a node's distinct shards has one ring that crosses its network: with `r` GPUs
-    per replica that is `min(r, gpus_per_node)` rings of `params / (tp pp)` each.
+    Context-parallel ranks hold the same weights, so they are ranks of it too. When replicas span nodes, each of a
+    node's distinct shards has one ring that crosses its network: `min(tp pp, gpus_per_node)` rings of
+    `params / (tp pp)` each.
     """
-    if dp <= 1:
+    ranks = dp * layout.cp
+    if ranks <= 1:
         return 0.0
-    shard_bytes = train_params_per_gpu(model, layout) * (GRADIENT_BYTES + BYTES_BF16) * (dp - 1) / dp
+    shard_bytes = train_params_per_gpu(model, layout) * (GRADIENT_BYTES + BYTES_BF16) * (ranks - 1) / ranks
     if layout.replica_gpus * dp <= cluster.gpus_per_node:
         return shard_bytes / link_bytes_s(cluster)
-    rings = min(layout.replica_gpus, cluster.gpus_per_node)
+    rings = min(layout.tp * layout.pp, cluster.gpus_per_node)
     return max(shard_bytes / link_bytes_s(cluster), rings * shard_bytes / network_bytes_s(cluster))
 
 

@@ -56,26 +56,34 @@ def train_params_per_gpu(model: Model, layout: TrainLayout) -> float:
 def activation_bytes_per_gpu(model: Model, layout: TrainLayout) -> float:
     """Activations of the micro-batches in flight on the first stage, with sequence parallelism over `tp`.
 
-    A layer keeps its input only (recompute) or everything; `pp` micro-batches are in flight with 1F1B. One layer's
-    working set and the logits come on top.
+    A layer keeps its input only (full recompute) or everything but attention scores (arXiv 2205.05198, with
+    FlashAttention). `in_flight_layers` says for how many. One layer's working set and the logits come on top.
     """
     tok = layout.micro_batch_tok / layout.cp
-    layers = model.num_layers / layout.pp
     heads = (2 * model.num_heads + 2 * model.num_kv_heads) * model.head_dim
     ffn = 3 * model.ffn * max(1, model.experts_per_tok)
     layer_bytes = BYTES_BF16 * (4 * model.hidden + heads + ffn)
     kept_bytes = BYTES_BF16 * model.hidden if layout.recompute else layer_bytes
     logits = LOGIT_BYTES * model.vocab
-    return tok * (layers * kept_bytes * layout.pp + layer_bytes + logits) / layout.tp
+    return tok * (in_flight_layers(model, layout) * kept_bytes + layer_bytes + logits) / layout.tp
+
+
+def in_flight_layers(model: Model, layout: TrainLayout) -> float:
+    """Layers whose activations of a micro-batch the first stage holds: all of the model's with 1F1B, where `pp`
+    micro-batches are under way in `1 / pp` of them; interleaving adds `(pp - 1) / (pp vpp)` (arXiv 2205.05198)."""
+    if layout.vpp == 1:
+        return model.num_layers
+    return model.num_layers * (1 + (layout.pp - 1) / (layout.pp * layout.vpp))
 
 
 def train_bytes_per_gpu(model: Model, layout: TrainLayout) -> float:
     """Peak bytes of one training rank: weights, gradients, sharded optimizer, activations.
 
-    Only `dp / ep` ranks hold the same experts, so their optimizer state is sharded that much less.
+    The optimizer is sharded over all ranks with the same weights, `dp cp` of them. Only `dp cp / ep` hold the same
+    experts, so their state is sharded that much less.
     """
     params, experts = train_params_per_gpu(model, layout), expert_params_per_gpu(model, layout)
-    optimizer = OPTIMIZER_BYTES * (params - experts + experts * layout.ep) / layout.dp
+    optimizer = OPTIMIZER_BYTES * (params - experts + experts * layout.ep) / (layout.dp * layout.cp)
     return params * WEIGHT_AND_GRADIENT_BYTES + optimizer + activation_bytes_per_gpu(model, layout)
 
 

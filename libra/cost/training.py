@@ -9,13 +9,16 @@ from math import ceil
 from libra.core.hardware import BYTES_BF16, Cluster, Model
 from libra.core.plan import TrainLayout
 from libra.cost.communication import (
+    COLLECTIVE_LATENCY_S,
     GB,
     all_reduce_s,
     all_to_all_s,
     gradient_sync_s,
     link_bytes_s,
     network_bytes_s,
+    ring_s,
 )
+from libra.cost.memory import kv_bytes_per_tok_per_gpu
 from libra.cost.requests import Requests
 
 TRAIN_EFFICIENCY = 0.45
@@ -26,6 +29,8 @@ OPTIMIZER_TRAFFIC_BYTES = 30
 """Adam reads and writes three FP32 states (24), reads a gradient (4) and writes a BF16 weight (2)."""
 OPTIMIZER_BANDWIDTH = 0.7
 """Share of peak memory bandwidth of a streaming kernel (assumed)."""
+NUM_SENDS = 3
+"""Times that hidden states cross a stage boundary: forward, backward, old log-probabilities."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +93,17 @@ def num_passes(layout: TrainLayout) -> int:
 
 
 def num_micro_batches(load: TrainLoad, layout: TrainLayout, dp: int) -> int:
-    """Packed micro-batches of one replica; at least one, at most its sequences."""
+    """Packed micro-batches of one replica; at least one, at most its sequences.
+
+    Interleaving wants a multiple of `pp` (Megatron's schedule); 0 where there are too few sequences for that.
+    """
     packed = ceil(load.total_tok / (dp * layout.micro_batch_tok))
-    return max(1, min(packed, ceil(load.num / dp)))
+    most = max(1, ceil(load.num / dp))
+    num = max(1, min(packed, most))
+    if layout.vpp == 1:
+        return num
+    rounded = ceil(num / layout.pp) * layout.pp
+    return rounded if rounded <= most else most // layout.pp * layout.pp
 
 
 def train_time(
@@ -98,45 +111,109 @@ def train_time(
 ) -> TrainTime:
     """Step time of `layout`; `dp` counts joined hybrid replicas too (default: the layout's own)."""
     dp = dp or layout.dp
+    passes, num_micro = num_passes(layout), max(1, num_micro_batches(load, layout, dp))
+    stage = stage_time(cluster, model, layout, load, dp, passes, num_micro)
+    idle = idle_ratio(layout.pp, layout.vpp, num_micro, stage.longest_share)
+    work_s = stage.total_s * (1 + idle) + pipeline_s(cluster, model, layout, stage.tok, num_micro)
+    constant_s = gradient_sync_s(cluster, model, layout, dp) + optimizer_s(cluster, model, layout.num_gpus)
+    return TrainTime(work_s, constant_s, stage.floor_s, idle / (1 + idle), stage.tensor_s / stage.compute_s)
+
+
+def idle_ratio(pp: int, vpp: int, num_micro: int, longest_share: float = 0.0) -> float:
+    """Bubble over work, `(pp - 1) / (vpp m)`: fill and drain of 1F1B, cut by interleaving (arXiv 2104.04473, 2.2).
+
+    That is for equal micro-batches. A stage waits `pp - 1` times for the widest one, which holds at least the longest
+    sequence, `longest_share` of the work.
+    """
+    return (pp - 1) / vpp * max(1 / num_micro, longest_share)
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """Seconds of one pipeline stage of the busiest replica, bubble apart; `tok` tokens pass it, `floor_s` at peak.
+
+    `longest_share` is the longest sequence's part of the FLOPs.
+    """
+
+    tok: float
+    longest_share: float
+    floor_s: float
+    compute_s: float
+    tensor_s: float
+    other_s: float
+
+    @property
+    def total_s(self) -> float:
+        return self.compute_s + self.tensor_s + self.other_s
+
+
+def stage_time(
+    cluster: Cluster, model: Model, layout: TrainLayout, load: TrainLoad, dp: int, passes: int, num_micro: int
+) -> StageTime:
+    """`passes` forward equivalents over `num_micro` micro-batches; grows with either. Nothing is overlapped."""
     # The busiest replica has its even share, or the longest sequence when that alone is more.
     tok = max(load.total_tok / dp, load.longest_tok)
     square = max(load.square_tok / dp, load.longest_tok**2)
-    flops = num_passes(layout) * forward_flops(model, tok, square)
+    forward = forward_flops(model, tok, square)
+    flops = passes * forward
     peak = cluster.gpu.peak_tflops * 1e12 * layout.replica_gpus
-    compute_s = flops / (peak * train_efficiency(model))
-    tensor_s = _tensor_s(cluster, model, layout, tok)
-    stage_s = compute_s + tensor_s + _expert_s(cluster, model, layout, tok)
-    num_micro = num_micro_batches(load, layout, dp)
-    bubble = (layout.pp - 1) / (layout.pp - 1 + num_micro)
-    work_s = stage_s / (1 - bubble) + _pipeline_s(cluster, model, layout, tok)
-    optimizer_s = OPTIMIZER_TRAFFIC_BYTES * model.num_params / layout.num_gpus
-    optimizer_s /= cluster.gpu.memory_gb_s * GB * OPTIMIZER_BANDWIDTH
-    constant_s = gradient_sync_s(cluster, model, layout, dp) + optimizer_s
-    return TrainTime(work_s, constant_s, flops / peak, bubble, tensor_s / compute_s)
+    layer_tok = tok * model.num_layers / (layout.pp * layout.cp)
+    calls = num_micro * model.num_layers / layout.pp
+    return StageTime(
+        tok,
+        forward_flops(model, load.longest_tok, load.longest_tok**2) / forward,
+        flops / peak,
+        flops / (peak * train_efficiency(model)),
+        tensor_s(cluster, model, layout.tp, passes, layer_tok, calls),
+        expert_s(cluster, model, layout, passes, layer_tok, calls)
+        + context_s(cluster, model, layout, passes, layer_tok, calls),
+    )
 
 
-def _tensor_s(cluster: Cluster, model: Model, layout: TrainLayout, tok: float) -> float:
-    """Two all-reduces a layer and pass (a reduce-scatter and an all-gather with sequence parallelism cost the same)."""
-    tok_bytes = tok / layout.cp * model.hidden * BYTES_BF16
-    # Backward is two forward equivalents but communicates once.
-    num = 2 * (num_passes(layout) - 1) * model.num_layers / layout.pp
-    return float(num * all_reduce_s(tok_bytes, layout.tp, cluster))
+def tensor_s(cluster: Cluster, model: Model, tp: int, passes: int, layer_tok: float, calls: float) -> float:
+    """Two all-reduces a layer and pass (a reduce-scatter and an all-gather with sequence parallelism cost the same).
+
+    `layer_tok` are tokens times layers of one rank, before `tp`; `calls` layers times micro-batches. Backward is two
+    forward equivalents but communicates once.
+    """
+    num = 2 * (passes - 1)
+    return float(all_reduce_s(num * layer_tok * model.hidden * BYTES_BF16, tp, cluster, num * calls))
 
 
-def _expert_s(cluster: Cluster, model: Model, layout: TrainLayout, tok: float) -> float:
+def expert_s(cluster: Cluster, model: Model, layout: TrainLayout, passes: int, layer_tok: float, calls: float) -> float:
     """Dispatch and combine of each MoE layer and pass."""
     if not model.is_moe:
         return 0.0
-    rank_bytes = tok / layout.tp * model.hidden * BYTES_BF16 * model.experts_per_tok
-    ranks_per_node = max(1, cluster.gpus_per_node // (layout.tp * layout.pp * layout.cp))
-    num = 2 * (num_passes(layout) - 1) * model.num_layers / layout.pp
-    return num * all_to_all_s(rank_bytes, layout.ep, ranks_per_node, cluster)
+    num = 2 * (passes - 1)
+    rank_bytes = num * layer_tok / layout.tp * model.hidden * BYTES_BF16 * model.experts_per_tok
+    ranks_per_node = max(1, cluster.gpus_per_node // layout.replica_gpus)
+    return all_to_all_s(rank_bytes, layout.ep, ranks_per_node, cluster, num * calls)
 
 
-def _pipeline_s(cluster: Cluster, model: Model, layout: TrainLayout, tok: float) -> float:
-    """Activations between stages, in a node when the replica fits one."""
+def context_s(
+    cluster: Cluster, model: Model, layout: TrainLayout, passes: int, layer_tok: float, calls: float
+) -> float:
+    """Ring attention (arXiv 2310.01889): keys and values go around once a pass, in backward with their gradients too,
+    so that it counts as the two passes it is."""
+    layer_bytes = kv_bytes_per_tok_per_gpu(model, layout.tp) / model.num_layers
+    return ring_s(passes * layer_tok * layer_bytes, layout.cp, layout.tp, cluster, passes * calls)
+
+
+def pipeline_s(cluster: Cluster, model: Model, layout: TrainLayout, tok: float, num_micro: int) -> float:
+    """Hidden states between stages, in a node when the replica fits one: forward, backward and log-probabilities.
+
+    Recompute sends nothing again; each of `vpp` chunks sends its own (arXiv 2104.04473, 2.2).
+    """
     if layout.pp == 1:
         return 0.0
     in_node = layout.replica_gpus <= cluster.gpus_per_node
     rate = link_bytes_s(cluster) if in_node else network_bytes_s(cluster) / cluster.gpus_per_node
-    return (num_passes(layout) - 1) * tok * model.hidden * BYTES_BF16 / layout.tp / rate
+    sends = NUM_SENDS * layout.vpp
+    rank_bytes = tok * model.hidden * BYTES_BF16 / (layout.tp * layout.cp)
+    return sends * (num_micro * COLLECTIVE_LATENCY_S + rank_bytes / rate)
+
+
+def optimizer_s(cluster: Cluster, model: Model, num_gpus: int) -> float:
+    """Adam's update, sharded over all ranks."""
+    traffic_bytes = OPTIMIZER_TRAFFIC_BYTES * model.num_params / num_gpus
+    return traffic_bytes / (cluster.gpu.memory_gb_s * GB * OPTIMIZER_BANDWIDTH)

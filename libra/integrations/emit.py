@@ -77,7 +77,7 @@ def verl(planned: Planned) -> Iterator[str]:
         kind = f"{name}_model_parallel_size" if name != "context" else "context_parallel_size"
         yield f"actor_rollout_ref.actor.megatron.{kind}={degree}"
     yield "actor_rollout_ref.actor.use_dynamic_bsz=True"
-    yield f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={train.micro_batch_tok}"
+    yield f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={train.micro_batch_tok // train.cp}"
     yield f"data.train_batch_size={planned.prompts}"
     yield f"{rollout}.n={planned.run.group_size}"
 
@@ -117,7 +117,7 @@ def slime(planned: Planned) -> Iterator[str]:
     yield f"--context-parallel-size {train.cp}"
     yield f"--expert-model-parallel-size {train.ep}"
     yield "--use-dynamic-batch-size"
-    yield f"--max-tokens-per-gpu {train.micro_batch_tok}"
+    yield f"--max-tokens-per-gpu {train.micro_batch_tok // train.cp}"
     if train.recompute:
         yield "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
     yield f"--rollout-batch-size {planned.prompts}"

@@ -1,14 +1,14 @@
 """The joint search: training GPUs times training layouts times rollout layouts (paper, Algorithm 1, outer loop).
 
-For each split the decision tree gives training and one dynamic-programming table gives rollout; homogeneous rollout is
+For each split branch and bound gives training and one dynamic-programming table gives rollout; homogeneous rollout is
 always among the candidates. The plan with the least expected step wins; near-ties prefer homogeneous and what is there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from math import ceil
 
 import msgspec
@@ -22,7 +22,8 @@ from libra.planning.estimate import Demand, Estimator, plan_of
 from libra.planning.homogeneous import fill, homogeneous_layouts
 from libra.planning.intervals import Table, interval_costs, solve
 from libra.planning.layout import RolloutLayout, bounds_tok, coarsen, merge
-from libra.planning.topology import Leaf, Limits, leaves, no_layout
+from libra.planning.topology import RUNNABLE, Leaf, Limits, Space, divisors, leaves, no_layout
+from libra.planning.tree import fastest
 
 HETEROGENEOUS_MARGIN = 0.02
 """A mixed layout must beat the best equal one by this share: it needs right length predictions to pay (assumed)."""
@@ -59,8 +60,9 @@ class JointPlanner:
 
     `heterogeneous` allows mixed instance sizes; `hybrid_replicas` marks that many training replicas' worth of rollout
     GPUs as elastic; `train_gpus` fixes the split; `granularity` is the step of the split in GPUs; `sizes` restricts the
-    instances' tensor-parallel sizes; `colocated` gives both stages all GPUs. A repartition must beat what hybrid moves
-    reach by `min_repartition_share`. What the transition costs is the gate's business.
+    instances' tensor-parallel sizes; `colocated` gives both stages all GPUs; `space` is what training layouts may be;
+    `limits` searches the paper's tree with its thresholds instead. A repartition must beat what hybrid moves reach by
+    `min_repartition_share`. What the transition costs is the gate's business.
     """
 
     cluster: Cluster
@@ -72,7 +74,8 @@ class JointPlanner:
     sizes: tuple[int, ...] | None = None
     colocated: bool = False
     min_repartition_share: float = 0.05
-    limits: Limits = field(default_factory=Limits)
+    space: Space = RUNNABLE
+    limits: Limits | None = None
 
     @cached_property
     def estimator(self) -> Estimator:
@@ -125,17 +128,14 @@ class JointPlanner:
         return tuple(range(step, total, step))
 
     def _candidates(self, demand: Demand) -> Iterator[Candidate]:
-        context = demand.run.max_context_tok
-        fitting = self.estimator.rollout_sizes(context)
+        fitting = self.estimator.rollout_sizes(demand.run.max_context_tok)
         sizes = tuple(tp for tp in fitting if self.sizes is None or tp in self.sizes)
         colocated = self._is_colocated(demand)
         splits = self.splits(demand)
         total = self.cluster.num_gpus
         table = self._table(demand, sizes, total if colocated else total - min(splits)) if sizes else None
         for num_train in splits:
-            found = self._distinct(
-                leaves(self.cluster, self.model, num_train, demand.train, context, limits=self.limits)
-            )
+            found = self._leaves(demand, num_train)
             if not found:
                 continue
             rollouts = self._rollouts(demand, total if colocated else total - num_train, sizes, table)
@@ -150,13 +150,21 @@ class JointPlanner:
         engines = {tp: self.estimator.engines[tp] for tp in sizes}
         return solve(interval_costs(engines, demand.requests, demand.schedule), num_gpus)
 
-    def _distinct(self, found: Sequence[Leaf]) -> Sequence[Leaf]:
+    def _leaves(self, demand: Demand, num_train: int) -> Sequence[Leaf]:
         """The fastest leaf; with a hybrid pool the fastest per replica size, since replicas are what moves."""
-        if not self.hybrid_replicas:
-            return found[:1]
+        context = demand.run.max_context_tok
+        if self.limits is not None:
+            found = leaves(self.cluster, self.model, num_train, demand.train, context, limits=self.limits)
+            return self._distinct(found) if self.hybrid_replicas else found[:1]
+        search = partial(fastest, self.cluster, self.model, num_train, demand.train, context, self.space)
+        # With expert parallelism one replica does not hold all experts, so it cannot come and go.
+        sizes = divisors(num_train) if self.hybrid_replicas else ()
+        per_size = [leaf for size in sizes if (leaf := search(replica_gpus=size, split_experts=False))]
+        return per_size or [leaf for leaf in (search(),) if leaf]
+
+    def _distinct(self, found: Sequence[Leaf]) -> Sequence[Leaf]:
         per_size: dict[int, Leaf] = {}
         for leaf in found:
-            # With expert parallelism one replica does not hold all experts, so it cannot come and go.
             if leaf.layout.ep == 1:
                 per_size.setdefault(leaf.layout.replica_gpus, leaf)
         return tuple(per_size.values()) or found[:1]
@@ -207,7 +215,7 @@ class JointPlanner:
         run, splits = demand.run, self.splits(demand)
         total = self.cluster.num_gpus
         for num_train in splits:
-            if leaves(self.cluster, self.model, num_train, demand.train, run.max_context_tok, limits=self.limits):
+            if self._leaves(demand, num_train):
                 left = total if self._is_colocated(demand) else total - num_train
                 sizes = self.estimator.rollout_sizes(run.max_context_tok)
                 return CapacityError(
@@ -217,7 +225,8 @@ class JointPlanner:
                     allowed=[f"tensor parallel {tp}" for tp in sizes],
                     mend="give rollout a multiple of one of the allowed sizes",
                 )
-        return no_layout(self.cluster, self.model, max(splits), run.max_context_tok)
+        cp_sizes = self.space.context_sizes if self.limits is None else (1,)
+        return no_layout(self.cluster, self.model, max(splits), run.max_context_tok, cp_sizes)
 
 
 def _choose(candidates: Sequence[Candidate], current: Plan | None) -> Candidate:

@@ -1,7 +1,8 @@
-"""Training layouts for a number of GPUs: the decision tree TP -> EP -> PP -> DP (the planner's training side).
+"""Training layouts for a number of GPUs: what divides and fits, and the paper's decision tree TP -> EP -> PP -> DP.
 
-A leaf fits memory, divides what it must divide, and keeps tensor parallelism inside a node. The thresholds on the
-pipeline bubble and on communication prune leaves, but never the last ones that fit.
+A leaf fits memory, divides what it must divide, and keeps tensor parallelism inside a node. `leaves` is the article's
+tree: its thresholds on the pipeline bubble and on communication prune leaves, but never the last ones that fit, and may
+prune the fastest. `libra.planning.tree` finds the fastest of a whole `Space`.
 """
 
 from __future__ import annotations
@@ -52,6 +53,35 @@ def packs_into_nodes(cluster: Cluster, sizes: list[int]) -> bool:
     return True
 
 
+class Space(msgspec.Struct, frozen=True):
+    """What a search may choose beside the degrees of tensor, expert, pipeline and data parallelism.
+
+    `micro_batches` are in longest contexts: a micro-batch must hold any sequence.
+    """
+
+    context_sizes: tuple[int, ...] = (1, 2, 4, 8)
+    interleaved: bool = True
+    recompute: tuple[bool, ...] = (True, False)
+    micro_batches: tuple[int, ...] = (1, 2, 4)
+
+
+RUNNABLE = Space(interleaved=False, recompute=(True,), micro_batches=(1,))
+"""What simulator and live trainer both carry out. verl's trainer keeps its own recompute and micro-batch; the simulator
+does not hold interleaving to a multiple of `pp` micro-batches."""
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """Ascending."""
+    return tuple(n for n in range(1, number + 1) if number % n == 0)
+
+
+def train_tensor_sizes(cluster: Cluster, model: Model) -> tuple[int, ...]:
+    """Sizes that divide a node and the heads; keys and values are split too, or each head is held by several ranks
+    (Megatron wants a multiple or a divisor of their number)."""
+    kv = model.num_kv_heads
+    return tuple(tp for tp in tensor_sizes(cluster) if model.num_heads % tp == 0 and (kv % tp == 0 or tp % kv == 0))
+
+
 def expert_sizes(model: Model, dp: int) -> Iterator[int]:
     """Expert-parallel sizes inside `dp` replicas; 1 for a dense model."""
     yield 1
@@ -70,7 +100,7 @@ def layouts(
     A micro-batch must hold the longest sequence.
     """
     limits = limits or Limits()
-    for tp in tensor_sizes(cluster):
+    for tp in train_tensor_sizes(cluster, model):
         for pp in range(1, limits.max_pp + 1):
             if num_gpus % (tp * pp) or model.num_layers % pp:
                 continue
@@ -103,11 +133,18 @@ def leaves(
     return tuple(sorted(kept or busy, key=lambda leaf: leaf.time.total_s))
 
 
-def no_layout(cluster: Cluster, model: Model, num_gpus: int, max_context_tok: int) -> CapacityError:
+def no_layout(
+    cluster: Cluster, model: Model, num_gpus: int, max_context_tok: int, cp_sizes: tuple[int, ...] = (1,)
+) -> CapacityError:
     """The error of a model that no layout of `num_gpus` trains: what it needs, and what would fit."""
 
     def least_bytes(count: int) -> float:
-        found = layouts(cluster, model, count, max_context_tok)
+        found = (
+            msgspec.structs.replace(each, cp=cp, dp=each.dp // cp)
+            for cp in cp_sizes
+            for each in layouts(cluster, model, count, max_context_tok)
+            if each.dp % (cp * each.ep) == 0
+        )
         return min((train_bytes_per_gpu(model, layout) for layout in found), default=float("inf"))
 
     limit = usable_bytes(cluster.gpu)

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from libra.clusters import load_cluster
 from libra.core.plan import TrainLayout
 from libra.cost.memory import (
+    activation_bytes_per_gpu,
     engine_bytes_per_gpu,
     engine_fits,
+    in_flight_layers,
     kv_bytes_per_tok_per_gpu,
     kv_capacity_tok,
     train_bytes_per_gpu,
@@ -74,3 +77,33 @@ def test_expert_parallelism_splits_experts_only() -> None:
 def test_one_gpu_does_not_train_14b() -> None:
     assert not train_fits(GPU, Q14, TrainLayout(tp=1, dp=1))
     assert train_fits(GPU, Q14, TrainLayout(tp=8, dp=1))
+
+
+def test_activations_are_those_of_the_paper() -> None:
+    """Korthikanti et al. 2022 keep 34 bytes a token, layer and hidden unit of a GPT block with flash attention: 2 are
+    dropout masks, which there are none of here, and a gated block keeps a third product of 4 hidden units, 8 bytes."""
+    gpt = msgspec.structs.replace(Q14, hidden=4096, num_heads=32, num_kv_heads=32, head_dim=128, ffn=4 * 4096)
+    kept = {}
+    for recompute in (True, False):
+        one, two = (
+            activation_bytes_per_gpu(
+                msgspec.structs.replace(gpt, num_layers=layers), TrainLayout(1, 1, recompute=recompute)
+            )
+            for layers in (1, 2)
+        )
+        kept[recompute] = (two - one) / 40960 / 4096
+    assert kept == {True: 2, False: 34 - 2 + 8}
+
+
+def test_interleaving_holds_more_activations() -> None:
+    """Korthikanti et al. 2022: L (1 + (p - 1) / (p m)) layers are in flight with m chunks a stage."""
+    assert in_flight_layers(Q14, TrainLayout(tp=1, dp=1, pp=4)) == 40
+    assert in_flight_layers(Q14, TrainLayout(tp=1, dp=1, pp=4, vpp=2)) == 40 * (1 + 3 / 8)
+
+
+def test_a_context_ring_splits_activations_and_shards_adam() -> None:
+    one, four = TrainLayout(tp=2, dp=4), TrainLayout(tp=2, dp=1, cp=4)
+    assert activation_bytes_per_gpu(Q14, four) == activation_bytes_per_gpu(Q14, one) / 4
+    assert train_bytes_per_gpu(Q14, one) - train_bytes_per_gpu(Q14, four) == pytest.approx(
+        activation_bytes_per_gpu(Q14, one) * 3 / 4
+    )

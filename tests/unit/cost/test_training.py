@@ -4,7 +4,17 @@ import pytest
 
 from libra.clusters import load_cluster
 from libra.core.plan import TrainLayout
-from libra.cost.training import TrainLoad, forward_flops, num_micro_batches, train_time
+from libra.cost.communication import link_bytes_s
+from libra.cost.training import (
+    TrainLoad,
+    context_s,
+    forward_flops,
+    idle_ratio,
+    num_micro_batches,
+    pipeline_s,
+    tensor_s,
+    train_time,
+)
 from libra.models import load_model
 
 CLUSTER = load_cluster("a800x48")
@@ -59,3 +69,63 @@ def test_bubble_is_the_textbook_one() -> None:
 
 def test_no_more_micro_batches_than_sequences() -> None:
     assert num_micro_batches(TrainLoad(2, 1e6, 1.0, 1.0), TrainLayout(tp=1, dp=2), 2) == 1
+
+
+def test_interleaving_divides_the_bubble_and_multiplies_the_sends() -> None:
+    """Narayanan et al. 2021, section 2.2: bubble over work is (p - 1) / (v m), communication grows v times."""
+    model = load_model("qwen3-14b")
+    load = TrainLoad(64, 8 * 2 * 40960.0, 1.0, 8000.0)
+    assert idle_ratio(4, 1, 8) == 3 / 8
+    assert idle_ratio(4, 5, 8) == 3 / 40
+    layouts = [TrainLayout(tp=2, pp=4, dp=2, vpp=vpp) for vpp in (1, 5)]
+    assert [num_micro_batches(load, each, 2) for each in layouts] == [8, 8]
+    one, five = (pipeline_s(CLUSTER, model, each, 1e5, 8) for each in layouts)
+    assert five == pytest.approx(5 * one)
+    assert train_time(CLUSTER, model, layouts[1], load).bubble == pytest.approx(3 / 43)
+
+
+def test_interleaving_takes_a_multiple_of_the_stages() -> None:
+    layout = TrainLayout(tp=1, pp=4, dp=1, vpp=2, micro_batch_tok=1000)
+    assert num_micro_batches(TrainLoad(64, 9500.0, 1.0, 1.0), layout, 1) == 12
+    assert num_micro_batches(TrainLoad(11, 9500.0, 1.0, 1.0), layout, 1) == 8
+    assert num_micro_batches(TrainLoad(3, 9500.0, 1.0, 1.0), layout, 1) == 0
+
+
+def test_recompute_costs_a_forward_pass() -> None:
+    model = load_model("qwen3-14b")
+    layouts = [TrainLayout(tp=1, dp=8, recompute=recompute) for recompute in (True, False)]
+    with_s, without_s = (train_time(CLUSTER, model, each, LOAD).work_s for each in layouts)
+    assert with_s / without_s == pytest.approx(5 / 4)
+
+
+def test_a_context_ring_passes_on_keys_and_values() -> None:
+    """Ring attention: each of the `cp - 1` hops moves a rank's own keys and values, five times with recompute."""
+    model = load_model("qwen3-14b")
+    layout = TrainLayout(tp=2, dp=1, cp=4)
+    tok = 1e6
+    chunk_bytes = tok / 4 * model.kv_bytes_per_tok / 2
+    expected_s = 3 * (5 * chunk_bytes / link_bytes_s(CLUSTER) + 5 * 40 * 10e-6)
+    assert context_s(CLUSTER, model, layout, 5, tok * 40 / 4, 40) == pytest.approx(expected_s)
+    assert context_s(CLUSTER, model, TrainLayout(tp=2, dp=4), 5, tok * 40, 40) == 0.0
+
+
+def test_context_parallelism_spreads_a_long_sequence() -> None:
+    """A lone sequence of 40,000 tokens bounds data parallelism; on the same GPUs a ring shares it."""
+    model = load_model("qwen3-14b")
+    load = TrainLoad(8, 8 * 1000.0 + 39_000, 8e6 + 39_000.0**2, 40_000.0)
+    data, context = (train_time(CLUSTER, model, each, load).work_s for each in (
+        TrainLayout(tp=2, dp=4), TrainLayout(tp=2, dp=1, cp=4)))  # fmt: skip
+    assert context < 0.5 * data
+
+
+def test_every_collective_of_a_micro_batch_has_its_latency() -> None:
+    model = load_model("qwen3-14b")
+    one, four = (tensor_s(CLUSTER, model, 4, 5, 1e6, calls) for calls in (40, 160))
+    assert four - one == pytest.approx(8 * 120 * 10e-6)
+
+
+def test_the_pipeline_waits_for_the_widest_micro_batch() -> None:
+    """Ten micro-batches of which one is half of the work: three stages idle for that one each."""
+    assert idle_ratio(4, 1, 10, longest_share=0.5) == 3 * 0.5
+    assert idle_ratio(4, 3, 10, longest_share=0.5) == 0.5
+    assert idle_ratio(4, 1, 10, longest_share=0.01) == pytest.approx(3 / 10)
