@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from libra.core.events import PipelineSpec
 from libra.core.hardware import BYTES_BF16, Cluster, Model
 from libra.cost.communication import all_reduce_s
 from libra.cost.memory import kv_bytes_per_tok_per_gpu, kv_capacity_tok
-from libra.cost.requests import Array, Requests
+from libra.cost.requests import Array, Batches, Requests
 
 MEMORY_EFFICIENCY = 0.7
 """Share of peak bandwidth that streaming kernels reach: the usual 60-80 % (assumed)."""
@@ -116,6 +116,8 @@ class Load:
     tool_s: Any
     longest: Any
     """Index of the point with the largest serial time."""
+    upper_tok: Any
+    """Longest total."""
 
 
 SUMMED = ("generated_tok", "traffic_tok", "prefill_tok", "prefill_pairs", "context_tok", "returned_tok", "tool_s")
@@ -136,7 +138,20 @@ def serial_s(engine: Engine, requests: Requests) -> Array:
 def whole_load(engine: Engine, requests: Requests) -> Load:
     """All points together."""
     sums = {name: requests.sum(name) for name in SUMMED}
-    return Load(num=requests.batch, longest=int(np.argmax(serial_s(engine, requests))), **sums)
+    longest = int(np.argmax(serial_s(engine, requests)))
+    return Load(num=requests.batch, longest=longest, upper_tok=requests.upper_tok.max(), **sums)
+
+
+def batch_loads(engine: Engine, batches: Batches) -> Load:
+    """Every batch by itself: arrays of shape [num]."""
+    requests = batches.requests
+    sums = {name: batches.sums(getattr(requests, name)) for name in SUMMED}
+    return Load(
+        num=batches.sums(np.ones(len(requests))),
+        longest=batches.largest(serial_s(engine, requests)),
+        upper_tok=requests.upper_tok[batches.largest(requests.upper_tok)],
+        **sums,
+    )
 
 
 def interval_loads(engine: Engine, requests: Requests) -> Load:
@@ -153,7 +168,8 @@ def interval_loads(engine: Engine, requests: Requests) -> Load:
         running = np.maximum.accumulate(serial[low:])
         longest[low, low + 1 :] = low + np.maximum.accumulate(np.where(serial[low:] >= running, np.arange(n - low), 0))
     sums = {name: between(getattr(requests, name)) for name in SUMMED}
-    return Load(num=between(np.ones(n)), longest=longest, **sums)
+    upper_tok = np.concatenate([[0.0], requests.upper_tok])[None, :]
+    return Load(num=between(np.ones(n)), longest=longest, upper_tok=upper_tok, **sums)
 
 
 @dataclass(frozen=True)
@@ -161,28 +177,46 @@ class Schedule:
     """How a step's requests reach the engines: all at once, or `live` of them continuously.
 
     `live_share` is live trajectories per trajectory of the batch; `staleness` counts the versions that a trajectory
-    may span beside its own (None: the step waits for all).
+    may span beside its own (None: the step waits for all). `kept_share` is the part of a batch that is still under
+    way when weights are refreshed: those lose their KV and prefill it again (AReaL's rule, assumed of any engine).
     """
 
     live_share: float = 1.0
     staleness: int | None = None
+    kept_share: float = 0.0
 
 
 def schedule_of(pipeline: PipelineSpec, batch: int) -> Schedule:
-    """With staleness eta at most `(eta + 1) batch` trajectories are live (AReaL's gate), and never above the cap."""
+    """With staleness eta at most `(eta + 1) batch` trajectories are live (AReaL's gate), and never above the cap. The
+    batch that was just trained is none of them when weights change."""
     overlapped = pipeline.kind == "async" and pipeline.staleness > 0
     live = float(batch * (pipeline.staleness + 1 if overlapped else 1))
+    kept = float(batch * pipeline.staleness if overlapped else 0)
     if pipeline.in_flight_cap > 0:
-        live = min(live, float(pipeline.in_flight_cap))
-    return Schedule(live / batch, pipeline.staleness if overlapped else None)
+        live, kept = min(live, float(pipeline.in_flight_cap)), min(kept, float(pipeline.in_flight_cap))
+    return Schedule(live / batch, pipeline.staleness if overlapped else None, kept / batch)
+
+
+class Pace(NamedTuple):
+    """Seconds of an instance for a batch: what its throughput allows, and from a request's start to its end for the
+    one that ends last (0 where the former has it already)."""
+
+    work_s: Any
+    life_s: Any
 
 
 def rollout_s(engine: Engine, requests: Requests, load: Load, schedule: Schedule, share: Any = 1.0) -> Any:
-    """Seconds until an instance that takes `share` of the load is through with it; inf where a request is too long.
+    """Seconds a batch until an instance that takes `share` of the load is through with it, training aside."""
+    pace = rollout_pace(engine, requests, load, schedule, share)
+    return np.maximum(pace.work_s, pace.life_s / ((schedule.staleness or 0) + 1))
 
-    `share` below 1 is one of several equal instances behind one bucket. The bound is the larger of the work bound
-    (steps at the achieved batch, KV traffic, prefill) and the serial bound of the longest request, slowed by the
-    others' KV reads and prefills while it decodes.
+
+def rollout_pace(engine: Engine, requests: Requests, load: Load, schedule: Schedule, share: Any = 1.0) -> Pace:
+    """The two limits of an instance that takes `share` of the load; inf where a request is too long.
+
+    `share` below 1 is one of several equal instances behind one bucket. The limits are the work (steps at the achieved
+    batch, KV traffic, prefill) and the serial time of the longest request, slowed by the others' KV reads and prefills
+    while it decodes.
     """
     tiny = 1e-12
     generated = np.maximum(load.generated_tok * share, tiny)
@@ -193,8 +227,9 @@ def rollout_s(engine: Engine, requests: Requests, load: Load, schedule: Schedule
     # starts together holds each request's own mean context; a steady stream is seen weighted by time, the long more.
     together = schedule.staleness is None
     held_tok = live * (load.context_tok / np.maximum(load.num, tiny) if together else context_tok)
-    miss = np.maximum(0.0, 1 - engine.capacity_tok / np.maximum(held_tok, 1.0)) * load.returned_tok
-    prefill_s = engine.prefill_s(load.prefill_tok + miss, load.prefill_pairs + miss * context_tok / 2)
+    again_tok = np.maximum(0.0, 1 - engine.capacity_tok / np.maximum(held_tok, 1.0)) * load.returned_tok
+    again_tok = again_tok + schedule.kept_share * load.num * context_tok
+    prefill_s = engine.prefill_s(load.prefill_tok + again_tok, load.prefill_pairs + again_tok * context_tok / 2)
     other_s = share * (engine.kv_s_per_tok * load.traffic_tok + prefill_s)
 
     own_s, own_steps = (column[load.longest] for column in serial_parts(engine, requests))
@@ -204,15 +239,19 @@ def rollout_s(engine: Engine, requests: Requests, load: Load, schedule: Schedule
     decode_s = own_s + own_steps * step_s
     wait_free = decode_s / np.maximum(decode_s + own_tool_s, tiny)
     last_s = decode_s + own_tool_s + np.maximum(0.0, other_s - own_s) * wait_free
+    impossible = load.upper_tok > engine.capacity_tok
+    some = np.asarray(load.num) > tiny
+
+    def known(seconds: Any) -> Any:
+        return np.where(some, np.where(impossible, np.inf, seconds), 0.0)
+
     if schedule.staleness is None:
-        bound = np.maximum(num_steps * step_s + other_s, last_s)
-    else:
-        full_s = engine.step_s(np.minimum(fitting, live))
-        steady = _steady_s(generated * full_s, other_s, share * load.tool_s, live)
-        saturated = generated / np.minimum(fitting, live) * full_s + other_s
-        bound = np.maximum(np.maximum(steady, saturated), last_s / (schedule.staleness + 1))
-    bound = np.where(requests.upper_tok[load.longest] > engine.capacity_tok, np.inf, bound)
-    return np.where(np.asarray(load.num) > tiny, bound, 0.0)
+        bound = known(np.maximum(num_steps * step_s + other_s, last_s))
+        return Pace(bound, np.zeros_like(bound))
+    full_s = engine.step_s(np.minimum(fitting, live))
+    steady = _steady_s(generated * full_s, other_s, share * load.tool_s, live)
+    saturated = generated / np.minimum(fitting, live) * full_s + other_s
+    return Pace(known(np.maximum(steady, saturated)), known(last_s))
 
 
 def _clip(value: Any, most: Any) -> Any:

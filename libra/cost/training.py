@@ -16,7 +16,7 @@ from libra.cost.communication import (
     link_bytes_s,
     network_bytes_s,
 )
-from libra.cost.requests import Requests
+from libra.cost.requests import Batches
 
 TRAIN_EFFICIENCY = 0.45
 """Share of peak FLOP/s in training GEMMs: published model FLOP utilisations of dense models are 40-56 % (assumed)."""
@@ -57,10 +57,15 @@ class TrainTime:
         return self.work_s + self.constant_s
 
 
-def train_load(requests: Requests) -> TrainLoad:
-    """The batch as training sees it."""
+def train_load(batches: Batches) -> TrainLoad:
+    """The mean batch as training sees it; its longest sequence is the mean of the batches' longest."""
+    requests, num = batches.requests, batches.num
+    longest_tok = requests.total_tok[batches.largest(requests.total_tok)]
     return TrainLoad(
-        requests.batch, requests.sum("total_tok"), requests.sum("square_tok"), float(requests.total_tok[-1])
+        requests.batch / num,
+        requests.sum("total_tok") / num,
+        requests.sum("square_tok") / num,
+        float(longest_tok.mean()),
     )
 
 

@@ -17,11 +17,12 @@ from libra.core.errors import CapacityError, ConfigError
 from libra.core.hardware import Cluster, Model
 from libra.core.plan import Allocation, Estimate, Plan
 from libra.core.policy import Statistics
+from libra.cost.rollout import Pace
 from libra.planning.assemble import mark_hybrids, name_instances
 from libra.planning.estimate import Demand, Estimator, plan_of
 from libra.planning.homogeneous import fill, homogeneous_layouts
 from libra.planning.intervals import Table, interval_costs, solve
-from libra.planning.layout import RolloutLayout, bounds_tok, coarsen, merge
+from libra.planning.layout import RolloutLayout, bounds_tok, coarsen, merge, of_pools
 from libra.planning.topology import Leaf, Limits, leaves, no_layout
 
 HETEROGENEOUS_MARGIN = 0.02
@@ -49,7 +50,6 @@ class Candidate:
 
     leaf: Leaf
     rollout: RolloutLayout
-    rollout_s: float
     expected: Estimate
 
 
@@ -139,10 +139,10 @@ class JointPlanner:
             if not found:
                 continue
             rollouts = self._rollouts(demand, total if colocated else total - num_train, sizes, table)
-            for rollout, rollout_s in rollouts:
+            for rollout, pace in rollouts:
                 for leaf in found:
-                    expected = self.estimator.combine(demand, rollout_s, self.estimator.train_s(demand, leaf.time))
-                    yield Candidate(leaf, rollout, rollout_s, expected)
+                    expected = self.estimator.combine(demand, pace, self.estimator.train_s(demand, leaf.time))
+                    yield Candidate(leaf, rollout, expected)
 
     def _table(self, demand: Demand, sizes: Sequence[int], num_gpus: int) -> Table | None:
         if not self.heterogeneous:
@@ -163,7 +163,7 @@ class JointPlanner:
 
     def _rollouts(
         self, demand: Demand, num_gpus: int, sizes: Sequence[int], table: Table | None
-    ) -> list[tuple[RolloutLayout, float]]:
+    ) -> list[tuple[RolloutLayout, Pace]]:
         found = list(homogeneous_layouts(num_gpus, sizes, len(demand.requests)))
         if table is not None and (intervals := table.intervals(num_gpus)):
             mixed = coarsen(merge(intervals), demand.requests, demand.run.max_context_tok)
@@ -171,7 +171,9 @@ class JointPlanner:
             # Equal instances are a homogeneous layout, which serves one bucket and stands above.
             if not mixed.is_homogeneous or not found:
                 found.append(mixed)
-        return [(layout, self.estimator.rollout_s(demand, layout)) for layout in found]
+        return [
+            (layout, self.estimator.rollout_pace(demand, of_pools(layout, demand.requests))) for layout in found
+        ]
 
     def _assemble(self, demand: Demand, chosen: Candidate, allocation: Allocation | None) -> Plan:
         bounds = bounds_tok(chosen.rollout, demand.requests, demand.run.max_context_tok)
