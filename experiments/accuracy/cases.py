@@ -163,5 +163,7 @@ def draw_rollout(
     all_sizes = [tp for tp, count in zip(sizes, counts, strict=True) for _ in range(count)]
     instances = tuple(InstanceSpec(i, tp, sizes.index(tp)) for i, tp in enumerate(all_sizes))
     # Half-normal steps up from the mean length: every bucket has something to do, none is balanced on purpose.
-    cuts = [job.mean_tok * math.exp(job.sigma * (z - job.sigma / 2)) for z in sorted(rng.normal(0.5, 0.7, num_sizes - 1))]
+    cuts = [
+        job.mean_tok * math.exp(job.sigma * (z - job.sigma / 2)) for z in sorted(rng.normal(0.5, 0.7, num_sizes - 1))
+    ]
     return instances, ascending([int(cut) for cut in cuts], job.context_tok)

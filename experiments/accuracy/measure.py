@@ -84,7 +84,7 @@ def workload_of(job: Job, seed: int, num_steps: int, tail: Tail = "lognormal") -
         options: Any = dapo_math.DapoMathOptions(**values)
         sources = dapo_math.SOURCES
     else:
-        tools = {"turn_tok": job.turn_tok, "payload_tok": job.payload_tok, "tool_s": job.tool_s}
+        tools: dict[str, Any] = {"turn_tok": job.turn_tok, "payload_tok": job.payload_tok, "tool_s": job.tool_s}
         options, sources = r2e_gym.R2EGymOptions(**values, **tools), r2e_gym.SOURCES
     workload = TailedWorkload("accuracy", options, sources, seed, job.context_tok)
     workload.tail = tail

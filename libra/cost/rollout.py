@@ -3,7 +3,7 @@ serial bound of the longest request, KV capacity (the paper's cost evaluator, wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -13,22 +13,14 @@ from libra.core.events import PipelineSpec
 from libra.core.hardware import BYTES_BF16, Cluster, Model
 from libra.cost.communication import all_reduce_s
 from libra.cost.memory import kv_bytes_per_tok_per_gpu, kv_capacity_tok
+from libra.cost.rates import Rates
 from libra.cost.requests import Array, Batches, Requests
 
-MEMORY_EFFICIENCY = 0.7
-"""Share of peak bandwidth that streaming kernels reach: the usual 60-80 % (assumed)."""
-PREFILL_EFFICIENCY = 0.5
-"""Share of peak FLOP/s in prefill chunks: half, since chunks share their step with decoding (assumed)."""
-MOE_EFFICIENCY = 0.25
-"""The same for grouped expert GEMMs, which are small and uneven: half of a dense one's (assumed)."""
-KERNEL_S = 5e-6
-"""Least time of one kernel, launch latency hidden by graphs: a few microseconds (assumed)."""
 KERNELS_PER_LAYER = 10
 """Norms, projections, rotary, cache write, attention, activation of one decoder layer, counted."""
-STEP_S = 1e-3
-"""Scheduler, sampler and detokeniser per engine step: about a millisecond in Python engines (assumed)."""
-SEQUENCE_S = 10e-6
-"""Their part per running sequence (assumed)."""
+MOE_KERNELS = 5
+"""More of an expert layer, counted: router, top-k, sorting by expert, two grouped products, activation and sum stand for
+the two products and the activation of a dense one."""
 MAX_SEQUENCES = 256
 """Running sequences of an engine: vLLM's long-standing default."""
 
@@ -40,6 +32,7 @@ class Engine:
     cluster: Cluster
     model: Model
     tp: int
+    rates: Rates = field(default_factory=Rates)
 
     @cached_property
     def capacity_tok(self) -> int:
@@ -49,18 +42,23 @@ class Engine:
     @cached_property
     def bytes_s(self) -> float:
         """Sustained memory bytes/s of *one* GPU; per-GPU bytes are divided by it, and by nothing else."""
-        return self.cluster.gpu.memory_gb_s * 1e9 * MEMORY_EFFICIENCY
+        return self.cluster.gpu.memory_gb_s * 1e9 * self.rates.memory
 
     @cached_property
     def flop_s(self) -> float:
         """Sustained FLOP/s of the whole instance."""
-        share = MOE_EFFICIENCY if self.model.is_moe else PREFILL_EFFICIENCY
+        share = self.rates.moe if self.model.is_moe else self.rates.prefill
         return self.cluster.gpu.peak_tflops * 1e12 * share * self.tp
 
     @cached_property
     def kv_s_per_tok(self) -> float:
         """Time to read one context token in one decode step."""
         return kv_bytes_per_tok_per_gpu(self.model, self.tp) / self.bytes_s
+
+    @property
+    def num_kernels(self) -> int:
+        """Kernels of one layer."""
+        return KERNELS_PER_LAYER + (MOE_KERNELS if self.model.is_moe else 0)
 
     @cached_property
     def matmul_params(self) -> int:
@@ -69,24 +67,32 @@ class Engine:
             0 if self.model.tied_embeddings else self.model.vocab * self.model.hidden
         )
 
+    @cached_property
+    def experts_hit(self) -> Array:
+        """Different experts that a step of 0, 1, 2 ... sequences needs, each chosen by its popularity."""
+        popularity = np.arange(1, self.model.num_experts + 1) ** -self.rates.skew
+        chosen = np.minimum(1.0, self.model.experts_per_tok * popularity / popularity.sum())
+        return np.asarray((1 - (1 - chosen) ** np.arange(MAX_SEQUENCES + 1)[:, None]).sum(axis=1))
+
     def weight_read_bytes(self, batch: Any) -> Any:
         """Weight bytes that one step reads over the instance; the experts hit grow with the batch."""
         model = self.model
         if not model.is_moe:
             return self.matmul_params * BYTES_BF16 + 0.0 * batch
-        hit = model.num_experts * (1 - (1 - model.experts_per_tok / model.num_experts) ** batch)
+        hit = np.interp(batch, np.arange(len(self.experts_hit)), self.experts_hit)
         extra = model.num_layers * model.expert_params * (hit - model.experts_per_tok)
         return (self.matmul_params + np.maximum(0.0, extra)) * BYTES_BF16
 
     def step_s(self, batch: Any) -> Any:
         """A decode step of `batch` sequences less its KV reads: roofline, all-reduce, kernels, scheduler."""
-        read_s = self.weight_read_bytes(batch) / self.tp / self.bytes_s
+        share = self.rates.moe_memory if self.model.is_moe else self.rates.memory
+        read_s = self.weight_read_bytes(batch) / self.tp / (self.cluster.gpu.memory_gb_s * 1e9 * share)
         compute_s = 2 * self.matmul_params * batch / self.flop_s
         reduce_s = (
             2 * self.model.num_layers * all_reduce_s(batch * self.model.hidden * BYTES_BF16, self.tp, self.cluster)
         )
-        kernels_s = self.model.num_layers * KERNELS_PER_LAYER * KERNEL_S
-        return np.maximum(read_s, compute_s) + reduce_s + kernels_s + STEP_S + SEQUENCE_S * batch
+        kernels_s = self.model.num_layers * self.num_kernels * self.rates.kernel_s
+        return np.maximum(read_s, compute_s) + reduce_s + kernels_s + self.rates.step_s + self.rates.sequence_s * batch
 
     def prefill_s(self, num_tok: Any, pairs: Any) -> Any:
         """Compute time of `num_tok` prefilled tokens with `pairs` query-key pairs, plus their all-reduces."""
@@ -251,7 +257,12 @@ def rollout_pace(engine: Engine, requests: Requests, load: Load, schedule: Sched
     full_s = engine.step_s(np.minimum(fitting, live))
     steady = _steady_s(generated * full_s, other_s, share * load.tool_s, live)
     saturated = generated / np.minimum(fitting, live) * full_s + other_s
-    return Pace(known(np.maximum(steady, saturated)), known(last_s))
+    # Where the last request sets the pace, `staleness + 1` batches are decoded beside it, as far as live ones go.
+    beside = _clip((schedule.staleness + 1) * generated / own_steps, np.minimum(fitting, live))
+    decode_s = own_s + own_steps * engine.step_s(beside)
+    wait_free = decode_s / np.maximum(decode_s + own_tool_s, tiny)
+    others_s = np.maximum(0.0, other_s * beside * own_steps / generated - own_s)
+    return Pace(known(np.maximum(steady, saturated)), known(decode_s + own_tool_s + others_s * wait_free))
 
 
 def _clip(value: Any, most: Any) -> Any:

@@ -10,18 +10,16 @@ from libra.core.hardware import BYTES_BF16, Cluster, Model
 from libra.core.plan import TrainLayout
 from libra.cost.communication import (
     GB,
+    LINK_EFFICIENCY,
     all_reduce_s,
     all_to_all_s,
     gradient_sync_s,
     link_bytes_s,
     network_bytes_s,
 )
+from libra.cost.rates import Rates
 from libra.cost.requests import Batches
 
-TRAIN_EFFICIENCY = 0.45
-"""Share of peak FLOP/s in training GEMMs: published model FLOP utilisations of dense models are 40-56 % (assumed)."""
-MOE_TRAIN_EFFICIENCY = 0.22
-"""The same for experts, half of a dense model's: small grouped GEMMs (assumed)."""
 OPTIMIZER_TRAFFIC_BYTES = 30
 """Adam reads and writes three FP32 states (24), reads a gradient (4) and writes a BF16 weight (2)."""
 OPTIMIZER_BANDWIDTH = 0.7
@@ -76,15 +74,16 @@ def forward_flops(model: Model, num_tok: float, square_tok: float) -> float:
     return linear + 2 * model.num_layers * model.num_heads * model.head_dim * square_tok
 
 
-def train_efficiency(model: Model) -> float:
+def train_efficiency(model: Model, rates: Rates) -> float:
     """Share of peak FLOP/s in training."""
-    return MOE_TRAIN_EFFICIENCY if model.is_moe else TRAIN_EFFICIENCY
+    return rates.moe_train if model.is_moe else rates.train
 
 
-def least_train_s(cluster: Cluster, model: Model, load: TrainLoad, num_gpus: int) -> float:
+def least_train_s(cluster: Cluster, model: Model, load: TrainLoad, num_gpus: int, rates: Rates) -> float:
     """Seconds that no layout of `num_gpus` is below: the compute alone, without recompute, evenly spread."""
     flops = num_passes(TrainLayout(1, 1, recompute=False)) * forward_flops(model, load.total_tok, load.square_tok)
-    return flops / (num_gpus * cluster.gpu.peak_tflops * 1e12 * train_efficiency(model))
+    compute_s = flops / (num_gpus * cluster.gpu.peak_tflops * 1e12 * train_efficiency(model, rates))
+    return compute_s + rates.train_fixed_s
 
 
 def num_passes(layout: TrainLayout) -> int:
@@ -99,24 +98,29 @@ def num_micro_batches(load: TrainLoad, layout: TrainLayout, dp: int) -> int:
 
 
 def train_time(
-    cluster: Cluster, model: Model, layout: TrainLayout, load: TrainLoad, dp: int | None = None
+    cluster: Cluster,
+    model: Model,
+    layout: TrainLayout,
+    load: TrainLoad,
+    dp: int | None = None,
+    rates: Rates | None = None,
 ) -> TrainTime:
     """Step time of `layout`; `dp` counts joined hybrid replicas too (default: the layout's own)."""
-    dp = dp or layout.dp
+    dp, rates = dp or layout.dp, rates or Rates()
     # The busiest replica has its even share, or the longest sequence when that alone is more.
     tok = max(load.total_tok / dp, load.longest_tok)
     square = max(load.square_tok / dp, load.longest_tok**2)
     flops = num_passes(layout) * forward_flops(model, tok, square)
     peak = cluster.gpu.peak_tflops * 1e12 * layout.replica_gpus
-    compute_s = flops / (peak * train_efficiency(model))
-    tensor_s = _tensor_s(cluster, model, layout, tok)
+    compute_s = flops / (peak * train_efficiency(model, rates))
+    tensor_s = _tensor_s(cluster, model, layout, tok) * LINK_EFFICIENCY / rates.train_link
     stage_s = compute_s + tensor_s + _expert_s(cluster, model, layout, tok)
     num_micro = num_micro_batches(load, layout, dp)
     bubble = (layout.pp - 1) / (layout.pp - 1 + num_micro)
     work_s = stage_s / (1 - bubble) + _pipeline_s(cluster, model, layout, tok)
     optimizer_s = OPTIMIZER_TRAFFIC_BYTES * model.num_params / layout.num_gpus
     optimizer_s /= cluster.gpu.memory_gb_s * GB * OPTIMIZER_BANDWIDTH
-    constant_s = gradient_sync_s(cluster, model, layout, dp) + optimizer_s
+    constant_s = gradient_sync_s(cluster, model, layout, dp) + optimizer_s + rates.train_fixed_s
     return TrainTime(work_s, constant_s, flops / peak, bubble, tensor_s / compute_s)
 
 

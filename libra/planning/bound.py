@@ -58,7 +58,7 @@ def rollout_bound_s(estimator: Estimator, demand: Demand, sizes: Sequence[int], 
 
 def train_bound_s(estimator: Estimator, demand: Demand, num_gpus: int) -> float:
     """Corrected seconds that no training layout of `num_gpus` is below."""
-    least_s = least_train_s(estimator.cluster, estimator.model, demand.train, num_gpus)
+    least_s = least_train_s(estimator.cluster, estimator.model, demand.train, num_gpus, estimator.rates)
     return least_s * demand.correction.train + demand.correction.train_fixed_s
 
 

@@ -20,6 +20,7 @@ from libra.core.policy import Statistics
 from libra.cost.calibration import Correction, fit_training, moving_factor, observed_rollout_s
 from libra.cost.communication import weight_sync_s
 from libra.cost.memory import engine_bytes_per_gpu, engine_fits, usable_bytes
+from libra.cost.rates import Rates
 from libra.cost.requests import Array, Batches, Requests, batches_of, compress
 from libra.cost.rollout import Engine, Load, Pace, Schedule, batch_loads, rollout_pace, rollout_s, schedule_of
 from libra.cost.training import TrainLoad, TrainTime, train_load, train_time
@@ -44,6 +45,10 @@ def plan_of(allocation: Allocation) -> Plan | None:
 
 _PoolKey = tuple[int, float, float]
 """Size of an instance and the totals that it serves: `tp`, above `low_tok`, up to `high_tok`."""
+
+
+MIN_STEPS_SEEN = 40
+"""Steps over which an asynchronous pipeline is followed; the first quarter, while it fills, is not counted."""
 
 
 class _Alone(NamedTuple):
@@ -75,12 +80,31 @@ class Demand:
     """The same for training layouts at a number of replicas."""
 
 
+def steady_step_s(life_s: Array, pace_s: float, train_s: float, sync_s: float, staleness: int) -> float:
+    """Mean step of an asynchronous pipeline whose batches live `life_s`, one after another and over again.
+
+    Version v + 1 is there a pace and a sync after version v, and a training and a sync after the last request of the
+    batch that started with version v - eta. A long life makes its own steps longer and the next ones no shorter than
+    the pace: the mean is above that of an even life.
+    """
+    lives = np.tile(life_s, -(-MIN_STEPS_SEEN // len(life_s))).tolist()
+    version_s = [0.0]
+    for v in range(len(lives)):
+        ready_s = version_s[v] + pace_s
+        if v >= staleness:
+            ready_s = max(ready_s, version_s[v - staleness] + lives[v - staleness] + train_s)
+        version_s.append(ready_s + sync_s)
+    seen = len(lives) // 4
+    return float((version_s[-1] - version_s[seen]) / (len(lives) - seen))
+
+
 @dataclass(frozen=True)
 class Estimator:
     """Prices layouts of one model on one cluster."""
 
     cluster: Cluster
     model: Model
+    rates: Rates = field(default_factory=Rates)
     _latest: dict[str, tuple[Statistics, Allocation | None, Demand]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -89,7 +113,7 @@ class Estimator:
     @cached_property
     def engines(self) -> dict[int, Engine]:
         """Every instance size that packs into nodes, whether or not the model fits it."""
-        return {tp: Engine(self.cluster, self.model, tp) for tp in tensor_sizes(self.cluster)}
+        return {tp: Engine(self.cluster, self.model, tp, self.rates) for tp in tensor_sizes(self.cluster)}
 
     def rollout_sizes(self, max_context_tok: int) -> tuple[int, ...]:
         """Sizes that serve the whole context. Raises `CapacityError` when there is none."""
@@ -119,10 +143,14 @@ class Estimator:
         requests, batches = compress(statistics.finished, run.batch), batches_of(statistics.finished, run.batch)
         measured = [step.sync_s for step in statistics.steps if step.sync_s > 0]
         colocated = run.pipeline.kind == "colocated"
-        sync_s = float(np.mean(measured)) if measured else weight_sync_s(self.cluster, self.model, colocated=colocated)
+        sync_s = float(np.mean(measured)) if measured else self.sync_s(colocated=colocated)
         schedule = schedule_of(run.pipeline, run.batch)
         demand = Demand(run, requests, batches, train_load(batches), schedule, sync_s)
         return replace(demand, correction=self._correction(demand, statistics.steps, allocation))
+
+    def sync_s(self, *, colocated: bool) -> float:
+        """Weights from training to the engines."""
+        return weight_sync_s(self.cluster, self.model, colocated=colocated, rates=self.rates)
 
     def _correction(self, demand: Demand, steps: Sequence[StepEnd], allocation: Allocation | None) -> Correction:
         """Training learns from every step of the window, rollout only from those since the last change of layout."""
@@ -151,7 +179,9 @@ class Estimator:
         """Uncorrected."""
         found = demand.train_times.get((layout, dp))
         if found is None:
-            found = demand.train_times[layout, dp] = train_time(self.cluster, self.model, layout, demand.train, dp)
+            found = demand.train_times[layout, dp] = train_time(
+                self.cluster, self.model, layout, demand.train, dp, self.rates
+            )
         return found
 
     def raw_rollout_s(self, demand: Demand, layout: RolloutLayout) -> float:
@@ -230,9 +260,10 @@ class Estimator:
         if pipeline.kind == "barrier":
             step_s = float(np.mean(np.maximum(rollout.work_s, train_time_s))) + demand.sync_s
             return Estimate(float(np.mean(rollout.work_s)), train_time_s, step_s)
-        life_s = (float(np.mean(rollout.life_s)) + train_time_s + demand.sync_s) / (pipeline.staleness + 1)
-        rollout_time_s = max(float(np.mean(rollout.work_s)), life_s - demand.sync_s)
-        return Estimate(rollout_time_s, train_time_s, max(rollout_time_s, train_time_s) + demand.sync_s)
+        work_s = float(np.mean(rollout.work_s))
+        step_s = steady_step_s(rollout.life_s, max(train_time_s, work_s), train_time_s, demand.sync_s, pipeline.staleness)
+        alone_s = steady_step_s(rollout.life_s, work_s, train_time_s, demand.sync_s, pipeline.staleness)
+        return Estimate(alone_s - demand.sync_s, train_time_s, step_s)
 
     def estimate(self, plan: Plan, demand: Demand) -> Estimate:
         """Expectation for `plan` in the state that its `hybrid_training` names."""

@@ -17,6 +17,7 @@ from libra.core.errors import CapacityError, ConfigError
 from libra.core.hardware import Cluster, Model
 from libra.core.plan import Allocation, Estimate, Plan
 from libra.core.policy import Statistics
+from libra.cost.rates import Rates
 from libra.cost.rollout import Pace
 from libra.planning.assemble import mark_hybrids, name_instances
 from libra.planning.estimate import Demand, Estimator, plan_of
@@ -73,10 +74,11 @@ class JointPlanner:
     colocated: bool = False
     min_repartition_share: float = 0.05
     limits: Limits = field(default_factory=Limits)
+    rates: Rates = field(default_factory=Rates)
 
     @cached_property
     def estimator(self) -> Estimator:
-        return Estimator(self.cluster, self.model)
+        return Estimator(self.cluster, self.model, self.rates)
 
     def plan(self, statistics: Statistics, allocation: Allocation | None) -> Plan:
         """Best plan for one step of the window's demand. Raises `CapacityError` when nothing fits."""
@@ -134,7 +136,7 @@ class JointPlanner:
         table = self._table(demand, sizes, total if colocated else total - min(splits)) if sizes else None
         for num_train in splits:
             found = self._distinct(
-                leaves(self.cluster, self.model, num_train, demand.train, context, limits=self.limits)
+                leaves(self.cluster, self.model, num_train, demand.train, context, limits=self.limits, rates=self.rates)
             )
             if not found:
                 continue
@@ -171,9 +173,7 @@ class JointPlanner:
             # Equal instances are a homogeneous layout, which serves one bucket and stands above.
             if not mixed.is_homogeneous or not found:
                 found.append(mixed)
-        return [
-            (layout, self.estimator.rollout_pace(demand, of_pools(layout, demand.requests))) for layout in found
-        ]
+        return [(layout, self.estimator.rollout_pace(demand, of_pools(layout, demand.requests))) for layout in found]
 
     def _assemble(self, demand: Demand, chosen: Candidate, allocation: Allocation | None) -> Plan:
         bounds = bounds_tok(chosen.rollout, demand.requests, demand.run.max_context_tok)

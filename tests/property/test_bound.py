@@ -65,7 +65,12 @@ def test_no_plan_is_below_the_bound(
     expected = estimator.estimate(plan, demand)
     sizes = sorted(estimator.engines)
     slack = 1 + 1e-9
-    assert rollout_bound_s(estimator, demand, sizes, plan.rollout_gpus) <= expected.rollout_s * slack
+    least, pace = (
+        rollout_bound_s(estimator, demand, sizes, plan.rollout_gpus),
+        estimator.rollout_pace(demand, estimator.serving(plan)),
+    )
+    assert (least.work_s <= pace.work_s * slack).all()
+    assert (least.life_s <= pace.life_s * slack).all()
     assert train_bound_s(estimator, demand, plan.train.num_gpus) <= expected.train_s * slack
     assert step_bound_s(estimator, demand, sizes, colocated=colocated) <= expected.step_s * slack
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 
 from libra.core.hardware import Cluster, Model
 from libra.core.plan import Estimate, InstanceSpec, Plan, TrainLayout
+from libra.core.policy import Finished
+from libra.cost.rollout import Pace
 from libra.planning.estimate import Estimator, plan_of
 from libra.planning.layout import Pool, RolloutLayout
 
@@ -62,7 +65,52 @@ def test_the_slowest_bucket_is_the_makespan(cluster: Cluster, model: Model, stat
     assert estimator.raw_rollout_s(demand, RolloutLayout((low, high))) == max(each)
 
 
+def pace(*work_s: float, life_s: float = 0.0) -> Pace:
+    return Pace(np.array(work_s), np.full(len(work_s), life_s))
+
+
 def test_staleness_zero_serialises_the_stages(cluster: Cluster, model: Model, statistics) -> None:
     estimator = Estimator(cluster, model)
     demand = estimator.demand(statistics(kind="async", staleness=0), None)
-    assert estimator.combine(demand, 10.0, 4.0) == Estimate(10.0, 4.0, 14.0 + demand.sync_s)
+    assert estimator.combine(demand, pace(8.0, 12.0), 4.0) == Estimate(10.0, 4.0, 14.0 + demand.sync_s)
+
+
+def test_a_barrier_waits_for_the_slower_stage_of_every_batch(cluster: Cluster, model: Model, statistics) -> None:
+    """Batches of 2 and 10 s beside 6 s of training take 6 and 10: more than the mean of either stage."""
+    estimator = Estimator(cluster, model)
+    demand = estimator.demand(statistics(), None)
+    assert estimator.combine(demand, pace(2.0, 10.0), 6.0) == Estimate(6.0, 6.0, 8.0 + demand.sync_s)
+
+
+def test_eta_plus_one_steps_hold_the_last_request_training_and_sync(cluster: Cluster, model: Model, statistics) -> None:
+    estimator = Estimator(cluster, model)
+    demand = estimator.demand(statistics(kind="async", staleness=1), None)
+    expected = estimator.combine(demand, pace(5.0, life_s=40.0), 10.0)
+    assert expected.step_s == pytest.approx((40.0 + 10.0 + demand.sync_s) / 2)
+    assert estimator.combine(demand, pace(5.0, life_s=4.0), 10.0).step_s == 10.0 + demand.sync_s
+
+
+def test_a_layout_costs_the_mean_of_its_batches_not_the_batch_of_their_mean(
+    cluster: Cluster, model: Model, statistics
+) -> None:
+    """Eight batches, of which one holds all long requests: seven wait for nothing."""
+    short, long = Finished(100, 900, 0, 1, 0.0), Finished(100, 19_900, 0, 1, 0.0)
+    layout = RolloutLayout((Pool(1, 8, 0, 32),))
+
+    def seconds(*finished: Finished) -> float:
+        estimator = Estimator(cluster, model)
+        asked = msgspec.structs.replace(statistics(32), finished=finished)
+        return estimator.raw_rollout_s(estimator.demand(asked, None), layout)
+
+    uneven = seconds(*[long] * 32, *[short] * 224)
+    assert uneven == pytest.approx(seconds(*[long] * 32) / 8 + seconds(*[short] * 32) * 7 / 8)
+    assert uneven < 0.25 * seconds(*([long] * 4 + [short] * 28) * 8)
+
+
+def test_slow_tools_of_short_requests_are_waited_for(cluster: Cluster, model: Model, statistics) -> None:
+    """The longest in tokens is not the last: a short one has a tool call of 1,000 s."""
+    estimator = Estimator(cluster, model)
+    rows = (*[Finished(100, 2000, 0, 2, 1.0)] * 31, Finished(100, 100, 0, 2, 1000.0))
+    asked = msgspec.structs.replace(statistics(32), finished=rows * 8)
+    layout = RolloutLayout((Pool(2, 16, 0, 32),))
+    assert estimator.raw_rollout_s(estimator.demand(asked, None), layout) > 1000.0
