@@ -135,6 +135,12 @@ def serial_parts(engine: Engine, requests: Requests) -> tuple[Array, Array]:
     return own_s, requests.generated_tok + requests.num_turns
 
 
+def serial_sums(engine: Engine, load: Load) -> tuple[Any, Any]:
+    """`serial_parts` of all requests of a load together; turns that start with a prefill are left out."""
+    own_s = engine.kv_s_per_tok * load.traffic_tok + engine.prefill_s(load.prefill_tok, load.prefill_pairs)
+    return own_s, load.generated_tok
+
+
 def serial_s(engine: Engine, requests: Requests) -> Array:
     """Serial bound of each point: every token waits for the one before, and every turn for its tool."""
     own_s, num_steps = serial_parts(engine, requests)
@@ -183,24 +189,25 @@ class Schedule:
     """How a step's requests reach the engines: all at once, or `live` of them continuously.
 
     `live_share` is live trajectories per trajectory of the batch; `staleness` counts the versions that a trajectory
-    may span beside its own (None: the step waits for all). `kept_share` is the part of a batch that is still under
-    way when weights are refreshed: those lose their KV and prefill it again (AReaL's rule, assumed of any engine).
+    may span beside its own (None: the step waits for all).
     """
 
-    live_share: float = 1.0
+    live_share: Any = 1.0
     staleness: int | None = None
-    kept_share: float = 0.0
+
+    @property
+    def most_live(self) -> float:
+        """`live_share` without a cap."""
+        return 1.0 if self.staleness is None else self.staleness + 1.0
 
 
 def schedule_of(pipeline: PipelineSpec, batch: int) -> Schedule:
-    """With staleness eta at most `(eta + 1) batch` trajectories are live (AReaL's gate), and never above the cap. The
-    batch that was just trained is none of them when weights change."""
+    """With staleness eta at most `(eta + 1) batch` trajectories are live (AReaL's gate), and never above the cap."""
     overlapped = pipeline.kind == "async" and pipeline.staleness > 0
     live = float(batch * (pipeline.staleness + 1 if overlapped else 1))
-    kept = float(batch * pipeline.staleness if overlapped else 0)
     if pipeline.in_flight_cap > 0:
-        live, kept = min(live, float(pipeline.in_flight_cap)), min(kept, float(pipeline.in_flight_cap))
-    return Schedule(live / batch, pipeline.staleness if overlapped else None, kept / batch)
+        live = min(live, float(pipeline.in_flight_cap))
+    return Schedule(live / batch, pipeline.staleness if overlapped else None)
 
 
 class Pace(NamedTuple):
@@ -224,45 +231,108 @@ def rollout_pace(engine: Engine, requests: Requests, load: Load, schedule: Sched
     batch, KV traffic, prefill) and the serial time of the longest request, slowed by the others' KV reads and prefills
     while it decodes.
     """
-    tiny = 1e-12
-    generated = np.maximum(load.generated_tok * share, tiny)
     live = np.maximum(load.num * share * schedule.live_share, 1.0)
-    context_tok = np.maximum(load.traffic_tok / np.maximum(load.generated_tok, tiny), 1.0)
-    fitting = _clip(engine.capacity_tok / context_tok, MAX_SEQUENCES)
-    # Live trajectories whose KV does not fit lose it while they wait for their tool and prefill it again. A batch that
-    # starts together holds each request's own mean context; a steady stream is seen weighted by time, the long more.
-    together = schedule.staleness is None
-    held_tok = live * (load.context_tok / np.maximum(load.num, tiny) if together else context_tok)
-    again_tok = np.maximum(0.0, 1 - engine.capacity_tok / np.maximum(held_tok, 1.0)) * load.returned_tok
-    again_tok = again_tok + schedule.kept_share * load.num * context_tok
-    prefill_s = engine.prefill_s(load.prefill_tok + again_tok, load.prefill_pairs + again_tok * context_tok / 2)
-    other_s = share * (engine.kv_s_per_tok * load.traffic_tok + prefill_s)
-
-    own_s, own_steps = (column[load.longest] for column in serial_parts(engine, requests))
-    own_tool_s = requests.tool_s[load.longest]
-    num_steps = np.maximum(own_steps, generated / np.minimum(fitting, live))
-    step_s = engine.step_s(_clip(generated / num_steps, fitting))
-    decode_s = own_s + own_steps * step_s
-    wait_free = decode_s / np.maximum(decode_s + own_tool_s, tiny)
-    last_s = decode_s + own_tool_s + np.maximum(0.0, other_s - own_s) * wait_free
-    impossible = load.upper_tok > engine.capacity_tok
-    some = np.asarray(load.num) > tiny
-
-    def known(seconds: Any) -> Any:
-        return np.where(some, np.where(impossible, np.inf, seconds), 0.0)
-
+    own = _Own(*(column[load.longest] for column in serial_parts(engine, requests)), requests.tool_s[load.longest])
+    work = _work_of(engine, load, schedule, share, live)
     if schedule.staleness is None:
-        bound = known(np.maximum(num_steps * step_s + other_s, last_s))
-        return Pace(bound, np.zeros_like(bound))
-    full_s = engine.step_s(np.minimum(fitting, live))
-    steady = _steady_s(generated * full_s, other_s, share * load.tool_s, live)
-    saturated = generated / np.minimum(fitting, live) * full_s + other_s
-    # Where the last request sets the pace, `staleness + 1` batches are decoded beside it, as far as live ones go.
-    beside = _clip((schedule.staleness + 1) * generated / own_steps, np.minimum(fitting, live))
-    decode_s = own_s + own_steps * engine.step_s(beside)
-    wait_free = decode_s / np.maximum(decode_s + own_tool_s, tiny)
-    others_s = np.maximum(0.0, other_s * beside * own_steps / generated - own_s)
-    return Pace(known(np.maximum(steady, saturated)), known(decode_s + own_tool_s + others_s * wait_free))
+        pace = _batch_pace(engine, work, own, live)
+    else:
+        mean = _Own(*(_mean_of(load, column) for column in serial_sums(engine, load)), _mean_of(load, load.tool_s))
+        pace = _stream_pace(engine, work, own, mean, live, schedule.staleness)
+    impossible, some = load.upper_tok > engine.capacity_tok, np.asarray(load.num) > TINY
+    return Pace(*(np.where(some, np.where(impossible, np.inf, seconds), 0.0) for seconds in pace))
+
+
+TINY = 1e-12
+
+
+class _Own(NamedTuple):
+    """What a request takes by itself: KV reads and prefills, decode steps, tools."""
+
+    read_s: Any
+    steps: Any
+    tool_s: Any
+
+
+class _Work(NamedTuple):
+    """An instance's part of a batch. `fitting` sequences decode at once; `context_tok` is the mean over steps."""
+
+    generated_tok: Any
+    other_s: Any
+    tool_s: Any
+    num: Any
+    fitting: Any
+    context_tok: Any
+
+
+def _work_of(engine: Engine, load: Load, schedule: Schedule, share: Any, live: Any) -> _Work:
+    """Live trajectories whose KV does not fit lose it while they wait for their tool and prefill it again.
+
+    A batch that starts together holds each request's own mean context; a steady stream is seen weighted by time, the
+    long more.
+    """
+    context_tok = np.maximum(load.traffic_tok / np.maximum(load.generated_tok, TINY), 1.0)
+    held_tok = live * (_mean_of(load, load.context_tok) if schedule.staleness is None else context_tok)
+    miss_tok = np.maximum(0.0, 1 - engine.capacity_tok / np.maximum(held_tok, 1.0)) * load.returned_tok
+    prefill_s = engine.prefill_s(load.prefill_tok + miss_tok, load.prefill_pairs + miss_tok * context_tok / 2)
+    return _Work(
+        generated_tok=np.maximum(load.generated_tok * share, TINY),
+        other_s=share * (engine.kv_s_per_tok * load.traffic_tok + prefill_s),
+        tool_s=share * load.tool_s,
+        num=load.num * share,
+        fitting=_clip(engine.capacity_tok / context_tok, MAX_SEQUENCES),
+        context_tok=context_tok,
+    )
+
+
+def _batch_pace(engine: Engine, work: _Work, own: _Own, live: Any) -> Pace:
+    """All requests start together, and the step waits for the last."""
+    num_steps = np.maximum(own.steps, work.generated_tok / np.minimum(work.fitting, live))
+    step_s = engine.step_s(_clip(work.generated_tok / num_steps, work.fitting))
+    last_s = _life_s(own, step_s, work.other_s)
+    bound = np.maximum(num_steps * step_s + work.other_s, last_s)
+    return Pace(bound, np.zeros_like(bound))
+
+
+def _stream_pace(engine: Engine, work: _Work, own: _Own, mean: _Own, live: Any, staleness: int) -> Pace:
+    """Batches follow one another. Where the last request sets the pace, `staleness + 1` batches are decoded beside it,
+    as far as live ones go.
+
+    A refresh of the weights drops the KV of what is under way, which is prefilled again (AReaL's rule, assumed of any
+    engine): by Little's law as many requests as live on average, at most those of `staleness` batches, and no more
+    tokens than the cache holds.
+    """
+    most = np.minimum(work.fitting, live)
+    beside = _clip((staleness + 1) * work.generated_tok / own.steps, most)
+    step_s, num_batches = engine.step_s(beside), beside * own.steps / work.generated_tok
+    under_way = (staleness + 1) * _life_s(mean, step_s, 0.0) / _life_s(own, step_s, 0.0)
+    dry = _stream_times(engine, work, own, most, live, step_s, num_batches)
+    queueing = np.maximum(1.0, dry.work_s * (staleness + 1) / np.maximum(dry.life_s, TINY))
+    lost_tok = np.minimum(under_way * queueing, staleness) * work.num * work.context_tok
+    lost_tok = np.minimum(np.minimum(lost_tok, live * work.context_tok), engine.capacity_tok)
+    again_s = engine.prefill_s(lost_tok, lost_tok * work.context_tok / 2)
+    more = work._replace(other_s=work.other_s + again_s)
+    return _stream_times(engine, more, own, most, live, step_s, num_batches)
+
+
+def _stream_times(
+    engine: Engine, work: _Work, own: _Own, most: Any, live: Any, step_s: Any, num_batches: Any
+) -> Pace:
+    full_s = engine.step_s(most)
+    steady_s = _steady_s(work.generated_tok * full_s, work.other_s, work.tool_s, live)
+    saturated_s = work.generated_tok / most * full_s + work.other_s
+    return Pace(np.maximum(steady_s, saturated_s), _life_s(own, step_s, work.other_s * num_batches))
+
+
+def _life_s(own: _Own, step_s: Any, other_s: Any) -> Any:
+    """From a request's start to its end, slowed by the others' work while it does not wait for a tool."""
+    decode_s = own.read_s + own.steps * step_s
+    wait_free = decode_s / np.maximum(decode_s + own.tool_s, TINY)
+    return decode_s + own.tool_s + np.maximum(0.0, other_s - own.read_s) * wait_free
+
+
+def _mean_of(load: Load, total: Any) -> Any:
+    return total / np.maximum(load.num, TINY)
 
 
 def _clip(value: Any, most: Any) -> Any:

@@ -51,6 +51,10 @@ MIN_STEPS_SEEN = 40
 """Steps over which an asynchronous pipeline is followed; the first quarter, while it fills, is not counted."""
 
 
+BALANCE_ROUNDS = 6
+"""Rounds in which a cap's live trajectories are moved to the slower buckets; the change halves or better in each."""
+
+
 class _Alone(NamedTuple):
     """One instance with a bucket to itself; `speed` is buckets a second, batch by batch (inf for an empty one)."""
 
@@ -195,27 +199,55 @@ class Estimator:
     def _pace(self, demand: Demand, buckets: Sequence[Bucket]) -> Pace:
         """Uncorrected times of each batch: those of its slowest bucket. Inside a bucket requests are shared by speed,
         not by length."""
-        paces = [self._bucket_pace(demand, bucket) for bucket in buckets]
-        if not paces:
+        if not buckets:
             return Pace(np.full(demand.batches.num, np.inf), np.zeros(demand.batches.num))
+        paces = [self._bucket_pace(demand, bucket) for bucket in buckets]
+        if len(buckets) > 1 and demand.schedule.live_share < demand.schedule.most_live:
+            paces = self._balanced(demand, buckets, paces)
         return Pace(*(np.maximum.reduce(each) for each in zip(*paces, strict=True)))
+
+    def _balanced(self, demand: Demand, buckets: Sequence[Bucket], paces: list[Pace]) -> list[Pace]:
+        """With a cap on live trajectories the slow buckets come to hold more of them than their part of the batch, as
+        in any closed network of queues, until all are as fast or hold all they may."""
+        schedule, num = demand.schedule, [self._num(demand, bucket) for bucket in buckets]
+        live = [each * schedule.live_share for each in num]
+        cap = sum(live)
+        for _ in range(BALANCE_ROUNDS):
+            wanted = [mine * pace.work_s for mine, pace in zip(live, paces, strict=True)]
+            scale = cap / np.maximum(sum(wanted), 1e-12)
+            live = [
+                np.minimum(each * scale, count * schedule.most_live) for each, count in zip(wanted, num, strict=True)
+            ]
+            shares = [mine / np.maximum(count, 1e-12) for mine, count in zip(live, num, strict=True)]
+            paces = [
+                self._priced(demand, bucket, replace(schedule, live_share=share))
+                for bucket, share in zip(buckets, shares, strict=True)
+            ]
+        return paces
+
+    def _num(self, demand: Demand, bucket: Bucket) -> Array:
+        """Requests of each batch in a bucket."""
+        return np.asarray(self._alone(demand, (bucket.sizes[0][0], bucket.low_tok, bucket.high_tok)).load.num)
 
     def _bucket_pace(self, demand: Demand, bucket: Bucket) -> Pace:
         """Uncorrected times of each batch in one bucket; inf where none of its instances can serve it."""
         found = demand.paces.get(bucket)
         if found is None:
-            keys = [(tp, bucket.low_tok, bucket.high_tok) for tp, _ in bucket.sizes]
-            alone = [self._alone(demand, key) for key in keys]
-            total = sum(each.speed * count for each, (_, count) in zip(alone, bucket.sizes, strict=True))
-            found = demand.paces[bucket] = self._shared(demand, keys, alone, np.asarray(total))
+            found = demand.paces[bucket] = self._priced(demand, bucket, demand.schedule)
         return found
 
-    def _shared(self, demand: Demand, keys: Sequence[_PoolKey], alone: Sequence[_Alone], total: Array) -> Pace:
+    def _priced(self, demand: Demand, bucket: Bucket, schedule: Schedule) -> Pace:
+        keys = [(tp, bucket.low_tok, bucket.high_tok) for tp, _ in bucket.sizes]
+        alone = [self._alone(demand, key) for key in keys]
+        total = sum(each.speed * count for each, (_, count) in zip(alone, bucket.sizes, strict=True))
+        return self._shared(keys, alone, np.asarray(total), schedule)
+
+    def _shared(self, keys: Sequence[_PoolKey], alone: Sequence[_Alone], total: Array, schedule: Schedule) -> Pace:
         """Times of the instances for their shares, which go by speed; a batch with nothing to serve takes none."""
         paces = []
         for (tp, _, _), each in zip(keys, alone, strict=True):
             share = np.divide(each.speed, total, out=np.ones_like(total), where=np.isfinite(total) & (total > 0))
-            pace = rollout_pace(self.engines[tp], each.requests, each.load, demand.schedule, share)
+            pace = rollout_pace(self.engines[tp], each.requests, each.load, schedule, share)
             paces.append(Pace(*(np.where(share > 0, time, 0.0) for time in pace)))
         work_s, life_s = (np.maximum.reduce(each) for each in zip(*paces, strict=True))
         return Pace(np.where(total > 0, work_s, np.inf), life_s)

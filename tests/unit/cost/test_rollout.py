@@ -114,8 +114,8 @@ def test_two_equal_instances_behind_one_bucket_share_the_load() -> None:
 
 def test_schedule_counts_live_trajectories_as_the_gate_does() -> None:
     assert schedule_of(PipelineSpec("barrier"), 32) == Schedule(1.0, None)
-    assert schedule_of(PipelineSpec("async", 4), 32) == Schedule(5.0, 4, 4.0)
-    assert schedule_of(PipelineSpec("async", 4, 16), 32) == Schedule(0.5, 4, 0.5)
+    assert schedule_of(PipelineSpec("async", 4), 32) == Schedule(5.0, 4)
+    assert schedule_of(PipelineSpec("async", 4, 16), 32) == Schedule(0.5, 4)
     assert schedule_of(PipelineSpec("async", 0), 32) == Schedule(1.0, None)
 
 
