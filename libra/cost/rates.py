@@ -36,6 +36,9 @@ class Rates(msgspec.Struct, frozen=True):
     """Of peak FLOP/s in training: published model FLOP utilisations of dense models are 40-56 %."""
     moe_train: float = 0.22
     """The same for experts, half of a dense model's: small grouped GEMMs."""
+    train_memory: float = 0.35
+    """Of the memory bandwidth in norms, residuals, rotary and activations of training: half of a streaming kernel's,
+    since frameworks fuse few of them and widen to FP32 between."""
     train_link: float = 0.7
     """Of a link in the all-reduces of training: protocol and pipeline fill take a quarter to a third."""
     train_fixed_s: float = 0.0

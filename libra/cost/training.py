@@ -34,6 +34,19 @@ class TrainLoad:
     total_tok: float
     square_tok: float
     longest_tok: float
+    ranked_tok: tuple[float, ...] = ()
+    """Expected lengths of the longest sequences, longest first, as far as they are known one by one."""
+
+    def at(self, rank: int) -> float:
+        """Length of the sequence of that rank, from 0; 0 beyond what is known."""
+        return self.ranked_tok[rank] if 0 <= rank < len(self.ranked_tok) else 0.0
+
+    def busiest_tok(self, dp: int) -> float:
+        """Least tokens of the busiest of `dp` ranks: the even share, the longest sequence, or the two or three that
+        must meet on a rank because one more is as long than there are ranks (the bounds of P||Cmax; longest-first
+        balancing, which trainers use, comes close to them)."""
+        pair, triple = self.at(dp - 1) + self.at(dp), sum(self.at(2 * dp - i) for i in range(3))
+        return max(self.total_tok / dp, self.longest_tok, pair, triple if dp > 1 else 0.0)
 
 
 @dataclass(frozen=True)
@@ -64,7 +77,16 @@ def train_load(batches: Batches) -> TrainLoad:
         requests.sum("total_tok") / num,
         requests.sum("square_tok") / num,
         float(longest_tok.mean()),
+        _ranked_tok(batches),
     )
+
+
+def _ranked_tok(batches: Batches) -> tuple[float, ...]:
+    """Mean over batches of each batch's sequences in falling order, down to the first point that holds several."""
+    requests, num = batches.requests, batches.num
+    alone = requests.weight.reshape(num, -1)[0][::-1] == 1.0
+    singles = len(alone) if alone.all() else int(alone.argmin())
+    return tuple(requests.total_tok.reshape(num, -1).mean(axis=0)[::-1][:singles].tolist())
 
 
 def forward_flops(model: Model, num_tok: float, square_tok: float) -> float:
@@ -72,6 +94,16 @@ def forward_flops(model: Model, num_tok: float, square_tok: float) -> float:
     embedding = 0 if model.tied_embeddings else model.vocab * model.hidden
     linear = 2 * (model.num_active_params - embedding) * num_tok
     return linear + 2 * model.num_layers * model.num_heads * model.head_dim * square_tok
+
+
+def forward_stream_bytes(model: Model, num_tok: float) -> float:
+    """Bytes that the kernels between the products read and write in one forward pass, counted: two norms (read, write)
+    and two residuals (two reads, write) of the hidden state, rotary on queries and keys, the gated activation (two
+    reads, write), and with experts the tokens' way to them and back."""
+    rotary = 2 * (model.num_heads + model.num_kv_heads) * model.head_dim
+    copies = max(1, model.experts_per_tok)
+    sent = 4 * copies * model.hidden if model.is_moe else 0
+    return BYTES_BF16 * model.num_layers * num_tok * (10 * model.hidden + rotary + 3 * model.ffn * copies + sent)
 
 
 def train_efficiency(model: Model, rates: Rates) -> float:
@@ -107,14 +139,15 @@ def train_time(
 ) -> TrainTime:
     """Step time of `layout`; `dp` counts joined hybrid replicas too (default: the layout's own)."""
     dp, rates = dp or layout.dp, rates or Rates()
-    # The busiest replica has its even share, or the longest sequence when that alone is more.
-    tok = max(load.total_tok / dp, load.longest_tok)
+    tok = load.busiest_tok(dp)
     square = max(load.square_tok / dp, load.longest_tok**2)
     flops = num_passes(layout) * forward_flops(model, tok, square)
     peak = cluster.gpu.peak_tflops * 1e12 * layout.replica_gpus
     compute_s = flops / (peak * train_efficiency(model, rates))
+    stream_s = num_passes(layout) * forward_stream_bytes(model, tok)
+    stream_s /= cluster.gpu.memory_gb_s * GB * rates.train_memory * layout.replica_gpus
     tensor_s = _tensor_s(cluster, model, layout, tok) * LINK_EFFICIENCY / rates.train_link
-    stage_s = compute_s + tensor_s + _expert_s(cluster, model, layout, tok)
+    stage_s = compute_s + stream_s + tensor_s + _expert_s(cluster, model, layout, tok)
     num_micro = num_micro_batches(load, layout, dp)
     bubble = (layout.pp - 1) / (layout.pp - 1 + num_micro)
     work_s = stage_s / (1 - bubble) + _pipeline_s(cluster, model, layout, tok)
