@@ -315,9 +315,7 @@ def _stream_pace(engine: Engine, work: _Work, own: _Own, mean: _Own, live: Any, 
     return _stream_times(engine, more, own, most, live, step_s, num_batches)
 
 
-def _stream_times(
-    engine: Engine, work: _Work, own: _Own, most: Any, live: Any, step_s: Any, num_batches: Any
-) -> Pace:
+def _stream_times(engine: Engine, work: _Work, own: _Own, most: Any, live: Any, step_s: Any, num_batches: Any) -> Pace:
     full_s = engine.step_s(most)
     steady_s = _steady_s(work.generated_tok * full_s, work.other_s, work.tool_s, live)
     saturated_s = work.generated_tok / most * full_s + work.other_s

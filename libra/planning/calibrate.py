@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from libra.core.hardware import Cluster, Model
-from libra.core.plan import Plan
+from libra.core.plan import Estimate, Plan
 from libra.core.policy import Statistics
+from libra.cost.communication import weight_sync_s
 from libra.cost.rates import Array, Observed, Rates, refit
 from libra.planning.estimate import Demand, Estimator
 
@@ -27,7 +28,9 @@ class Run:
     @cached_property
     def demand(self) -> Demand:
         """Of the lengths alone, not corrected by the steps."""
-        return Estimator(self.cluster, self.model).demand(replace_steps(self.statistics), None)
+        return Estimator(self.cluster, self.model).demand(
+            Statistics(self.statistics.run, self.statistics.finished), None
+        )
 
     def observed(self) -> list[Observed]:
         """Mean training, sync and step time, and the rollout's makespan where a step shows it."""
@@ -37,20 +40,21 @@ class Run:
             found.append([step.rollout_s for step in steps])
         return [Observed(float(np.mean(each)), _error_of_mean(each)) for each in found]
 
+    def estimate(self, rates: Rates) -> Estimate:
+        """What a step of the run should take."""
+        estimator = Estimator(self.cluster, self.model, rates)
+        demand = replace(self.demand, sync_s=self._sync_s(rates), paces={}, alone={}, train_times={})
+        return estimator.estimate(self.plan, demand)
+
     def predicted(self, rates: Rates) -> list[float]:
         """The estimate of `observed`."""
-        estimator = Estimator(self.cluster, self.model, rates)
-        kind = self.statistics.run.pipeline.kind
-        sync_s = estimator.sync_s(colocated=kind == "colocated")
-        demand = replace(self.demand, sync_s=sync_s, paces={}, alone={}, train_times={})
-        expected = estimator.estimate(self.plan, demand)
-        found = [expected.train_s, sync_s, expected.step_s]
-        return found if kind == "async" else [*found, expected.rollout_s]
+        expected = self.estimate(rates)
+        found = [expected.train_s, self._sync_s(rates), expected.step_s]
+        return found if self.statistics.run.pipeline.kind == "async" else [*found, expected.rollout_s]
 
-
-def replace_steps(statistics: Statistics) -> Statistics:
-    """Without step times."""
-    return Statistics(statistics.run, statistics.finished)
+    def _sync_s(self, rates: Rates) -> float:
+        colocated = self.statistics.run.pipeline.kind == "colocated"
+        return weight_sync_s(self.cluster, self.model, colocated=colocated, rates=rates)
 
 
 def _error_of_mean(times_s: Sequence[float]) -> float:

@@ -293,7 +293,9 @@ class Estimator:
             step_s = float(np.mean(np.maximum(rollout.work_s, train_time_s))) + demand.sync_s
             return Estimate(float(np.mean(rollout.work_s)), train_time_s, step_s)
         work_s = float(np.mean(rollout.work_s))
-        step_s = steady_step_s(rollout.life_s, max(train_time_s, work_s), train_time_s, demand.sync_s, pipeline.staleness)
+        step_s = steady_step_s(
+            rollout.life_s, max(train_time_s, work_s), train_time_s, demand.sync_s, pipeline.staleness
+        )
         alone_s = steady_step_s(rollout.life_s, work_s, train_time_s, demand.sync_s, pipeline.staleness)
         return Estimate(alone_s - demand.sync_s, train_time_s, step_s)
 
