@@ -19,8 +19,8 @@ from libra.cost.requests import Array, Batches, Requests
 KERNELS_PER_LAYER = 10
 """Norms, projections, rotary, cache write, attention, activation of one decoder layer, counted."""
 MOE_KERNELS = 5
-"""More of an expert layer, counted: router, top-k, sorting by expert, two grouped products, activation and sum stand for
-the two products and the activation of a dense one."""
+"""More of an expert layer, counted: router, top-k, sorting by expert, two grouped products, activation and sum, where
+a dense one has two products and an activation."""
 MAX_SEQUENCES = 256
 """Running sequences of an engine: vLLM's long-standing default."""
 
@@ -135,12 +135,6 @@ def serial_parts(engine: Engine, requests: Requests) -> tuple[Array, Array]:
     return own_s, requests.generated_tok + requests.num_turns
 
 
-def serial_sums(engine: Engine, load: Load) -> tuple[Any, Any]:
-    """`serial_parts` of all requests of a load together; turns that start with a prefill are left out."""
-    own_s = engine.kv_s_per_tok * load.traffic_tok + engine.prefill_s(load.prefill_tok, load.prefill_pairs)
-    return own_s, load.generated_tok
-
-
 def serial_s(engine: Engine, requests: Requests) -> Array:
     """Serial bound of each point: every token waits for the one before, and every turn for its tool."""
     own_s, num_steps = serial_parts(engine, requests)
@@ -232,12 +226,13 @@ def rollout_pace(engine: Engine, requests: Requests, load: Load, schedule: Sched
     while it decodes.
     """
     live = np.maximum(load.num * share * schedule.live_share, 1.0)
-    own = _Own(*(column[load.longest] for column in serial_parts(engine, requests)), requests.tool_s[load.longest])
+    read_s, steps = (column[load.longest] for column in serial_parts(engine, requests))
+    own = _Own(read_s, steps, requests.tool_s[load.longest])
     work = _work_of(engine, load, schedule, share, live)
     if schedule.staleness is None:
         pace = _batch_pace(engine, work, own, live)
     else:
-        mean = _Own(*(_mean_of(load, column) for column in serial_sums(engine, load)), _mean_of(load, load.tool_s))
+        mean = _mean_own(engine, load)
         pace = _stream_pace(engine, work, own, mean, live, schedule.staleness)
     impossible, some = load.upper_tok > engine.capacity_tok, np.asarray(load.num) > TINY
     return Pace(*(np.where(some, np.where(impossible, np.inf, seconds), 0.0) for seconds in pace))
@@ -327,6 +322,12 @@ def _life_s(own: _Own, step_s: Any, other_s: Any) -> Any:
     decode_s = own.read_s + own.steps * step_s
     wait_free = decode_s / np.maximum(decode_s + own.tool_s, TINY)
     return decode_s + own.tool_s + np.maximum(0.0, other_s - own.read_s) * wait_free
+
+
+def _mean_own(engine: Engine, load: Load) -> _Own:
+    """Of the mean request; turns that start with a prefill are no steps of their own here."""
+    read_s = engine.kv_s_per_tok * load.traffic_tok + engine.prefill_s(load.prefill_tok, load.prefill_pairs)
+    return _Own(_mean_of(load, read_s), _mean_of(load, load.generated_tok), _mean_of(load, load.tool_s))
 
 
 def _mean_of(load: Load, total: Any) -> Any:

@@ -87,7 +87,7 @@ def test_eta_plus_one_steps_hold_the_last_request_training_and_sync(cluster: Clu
     demand = estimator.demand(statistics(kind="async", staleness=1), None)
     expected = estimator.combine(demand, pace(5.0, life_s=40.0), 10.0)
     assert expected.step_s == pytest.approx((40.0 + 10.0 + demand.sync_s) / 2)
-    assert estimator.combine(demand, pace(5.0, life_s=4.0), 10.0).step_s == 10.0 + demand.sync_s
+    assert estimator.combine(demand, pace(5.0, life_s=4.0), 10.0).step_s == pytest.approx(10.0 + demand.sync_s)
 
 
 def test_a_layout_costs_the_mean_of_its_batches_not_the_batch_of_their_mean(
