@@ -228,12 +228,12 @@ def rollout_pace(engine: Engine, requests: Requests, load: Load, schedule: Sched
     live = np.maximum(load.num * share * schedule.live_share, 1.0)
     read_s, steps = (column[load.longest] for column in serial_parts(engine, requests))
     own = _Own(read_s, steps, requests.tool_s[load.longest])
-    work = _work_of(engine, load, schedule, share, live)
     if schedule.staleness is None:
+        # A batch that starts together holds each request's own mean context.
+        work = _work_of(engine, load, share, live * _mean_of(load, load.context_tok))
         pace = _batch_pace(engine, work, own, live)
     else:
-        mean = _mean_own(engine, load)
-        pace = _stream_pace(engine, work, own, mean, live, schedule.staleness)
+        pace = _stream_pace(engine, load, own, live, share, schedule.staleness)
     impossible, some = load.upper_tok > engine.capacity_tok, np.asarray(load.num) > TINY
     return Pace(*(np.where(some, np.where(impossible, np.inf, seconds), 0.0) for seconds in pace))
 
@@ -260,14 +260,10 @@ class _Work(NamedTuple):
     context_tok: Any
 
 
-def _work_of(engine: Engine, load: Load, schedule: Schedule, share: Any, live: Any) -> _Work:
-    """Live trajectories whose KV does not fit lose it while they wait for their tool and prefill it again.
-
-    A batch that starts together holds each request's own mean context; a steady stream is seen weighted by time, the
-    long more.
-    """
+def _work_of(engine: Engine, load: Load, share: Any, held_tok: Any) -> _Work:
+    """Live trajectories hold `held_tok`; those whose KV does not fit lose it while they wait for their tool and prefill
+    it again."""
     context_tok = np.maximum(load.traffic_tok / np.maximum(load.generated_tok, TINY), 1.0)
-    held_tok = live * (_mean_of(load, load.context_tok) if schedule.staleness is None else context_tok)
     miss_tok = np.maximum(0.0, 1 - engine.capacity_tok / np.maximum(held_tok, 1.0)) * load.returned_tok
     prefill_s = engine.prefill_s(load.prefill_tok + miss_tok, load.prefill_pairs + miss_tok * context_tok / 2)
     return _Work(
@@ -289,25 +285,35 @@ def _batch_pace(engine: Engine, work: _Work, own: _Own, live: Any) -> Pace:
     return Pace(bound, np.zeros_like(bound))
 
 
-def _stream_pace(engine: Engine, work: _Work, own: _Own, mean: _Own, live: Any, staleness: int) -> Pace:
+def _stream_pace(engine: Engine, load: Load, own: _Own, live: Any, share: Any, staleness: int) -> Pace:
     """Batches follow one another. Where the last request sets the pace, `staleness + 1` batches are decoded beside it,
-    as far as live ones go.
+    as far as live ones go; by Little's law as many requests are under way as the mean one's life is of the last one's.
+    Where work sets it, they queue, at most all that may live.
 
-    A refresh of the weights drops the KV of what is under way, which is prefilled again (AReaL's rule, assumed of any
-    engine): by Little's law as many requests as live on average, at most those of `staleness` batches, and no more
-    tokens than the cache holds.
+    Those under way hold KV, seen weighted by time, the long more. A refresh of the weights drops the KV of all but the
+    batch that it waited for, and no more than the cache holds; it is prefilled again (AReaL's rule, assumed of any
+    engine).
     """
+    work = _work_of(engine, load, share, 0.0)
     most = np.minimum(work.fitting, live)
     beside = _clip((staleness + 1) * work.generated_tok / own.steps, most)
     step_s, num_batches = engine.step_s(beside), beside * own.steps / work.generated_tok
-    under_way = (staleness + 1) * _life_s(mean, step_s, 0.0) / _life_s(own, step_s, 0.0)
-    dry = _stream_times(engine, work, own, most, live, step_s, num_batches)
-    queueing = np.maximum(1.0, dry.work_s * (staleness + 1) / np.maximum(dry.life_s, TINY))
-    lost_tok = np.minimum(under_way * queueing, staleness) * work.num * work.context_tok
-    lost_tok = np.minimum(np.minimum(lost_tok, live * work.context_tok), engine.capacity_tok)
-    again_s = engine.prefill_s(lost_tok, lost_tok * work.context_tok / 2)
-    more = work._replace(other_s=work.other_s + again_s)
-    return _stream_times(engine, more, own, most, live, step_s, num_batches)
+    alike = _life_s(_mean_own(engine, load), step_s, 0.0) / _life_s(own, step_s, 0.0)
+    pace, queueing = Pace(0.0, 0.0), 1.0
+    for _ in range(QUEUE_ROUNDS):
+        num_batches_live = (staleness + 1) * alike * queueing
+        present = np.minimum(num_batches_live * work.num, live)
+        kept = np.minimum(np.minimum(num_batches_live, staleness) * work.num, live)
+        work = _work_of(engine, load, share, present * work.context_tok)
+        lost_tok = np.minimum(kept * work.context_tok, engine.capacity_tok)
+        again_s = engine.prefill_s(lost_tok, lost_tok * work.context_tok / 2)
+        pace = _stream_times(engine, work._replace(other_s=work.other_s + again_s), own, most, live, step_s, num_batches)
+        queueing = np.maximum(1.0, pace.work_s * (staleness + 1) / np.maximum(pace.life_s, TINY))
+    return pace
+
+
+QUEUE_ROUNDS = 2
+"""First as if nothing queued, then with the queues that the first round shows."""
 
 
 def _stream_times(engine: Engine, work: _Work, own: _Own, most: Any, live: Any, step_s: Any, num_batches: Any) -> Pace:
