@@ -148,15 +148,20 @@ def whole_load(engine: Engine, requests: Requests) -> Load:
     return Load(num=requests.batch, longest=longest, upper_tok=requests.upper_tok.max(), **sums)
 
 
-def batch_loads(engine: Engine, batches: Batches) -> Load:
-    """Every batch by itself: arrays of shape [num]."""
+def batch_loads(engine: Engine, batches: Batches, staleness: int = 0) -> Load:
+    """Every batch by itself: arrays of shape [num]. With `staleness`, sums are the mean over a batch and as many mean
+    ones, which are under way beside it; the longest request stays its own."""
     requests = batches.requests
-    sums = {name: batches.sums(getattr(requests, name)) for name in SUMMED}
+
+    def beside(column: Array) -> Array:
+        own = batches.sums(column)
+        return np.asarray((own + staleness * own.mean()) / (staleness + 1))
+
     return Load(
-        num=batches.sums(np.ones(len(requests))),
+        num=beside(np.ones(len(requests))),
         longest=batches.largest(serial_s(engine, requests)),
         upper_tok=requests.upper_tok[batches.largest(requests.upper_tok)],
-        **sums,
+        **{name: beside(getattr(requests, name)) for name in SUMMED},
     )
 
 
@@ -227,7 +232,8 @@ def rollout_pace(engine: Engine, requests: Requests, load: Load, schedule: Sched
     """
     live = np.maximum(load.num * share * schedule.live_share, 1.0)
     read_s, steps = (column[load.longest] for column in serial_parts(engine, requests))
-    own = _Own(read_s, steps, requests.tool_s[load.longest])
+    is_there = requests.weight[load.longest] > 0
+    own = _Own(read_s * is_there, np.maximum(steps * is_there, 1.0), requests.tool_s[load.longest] * is_there)
     if schedule.staleness is None:
         # A batch that starts together holds each request's own mean context.
         work = _work_of(engine, load, share, live * _mean_of(load, load.context_tok))
@@ -307,7 +313,9 @@ def _stream_pace(engine: Engine, load: Load, own: _Own, live: Any, share: Any, s
         work = _work_of(engine, load, share, present * work.context_tok)
         lost_tok = np.minimum(kept * work.context_tok, engine.capacity_tok)
         again_s = engine.prefill_s(lost_tok, lost_tok * work.context_tok / 2)
-        pace = _stream_times(engine, work._replace(other_s=work.other_s + again_s), own, most, live, step_s, num_batches)
+        pace = _stream_times(
+            engine, work._replace(other_s=work.other_s + again_s), own, most, live, step_s, num_batches
+        )
         queueing = np.maximum(1.0, pace.work_s * (staleness + 1) / np.maximum(pace.life_s, TINY))
     return pace
 

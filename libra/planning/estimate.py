@@ -257,7 +257,7 @@ class Estimator:
         if found is None:
             tp, low_tok, high_tok = key
             some = demand.batches.between(low_tok, high_tok)
-            load = batch_loads(self.engines[tp], some)
+            load = batch_loads(self.engines[tp], some, demand.schedule.staleness or 0)
             seconds = rollout_s(self.engines[tp], some.requests, load, demand.schedule)
             with np.errstate(divide="ignore"):
                 found = demand.alone[key] = _Alone(some.requests, load, 1 / seconds)
