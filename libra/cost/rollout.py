@@ -155,6 +155,8 @@ def batch_loads(engine: Engine, batches: Batches, staleness: int = 0) -> Load:
 
     def beside(column: Array) -> Array:
         own = batches.sums(column)
+        if not staleness:
+            return own
         return np.asarray((own + staleness * own.mean()) / (staleness + 1))
 
     return Load(

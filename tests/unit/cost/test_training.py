@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from itertools import product
+
+import numpy as np
 import pytest
 
 from libra.clusters import load_cluster
 from libra.core.plan import TrainLayout
-from libra.cost.training import TrainLoad, forward_flops, num_micro_batches, train_time
+from libra.cost.training import TrainLoad, forward_flops, forward_stream_bytes, num_micro_batches, train_time
 from libra.models import load_model
 
 CLUSTER = load_cluster("a800x48")
@@ -59,3 +62,32 @@ def test_bubble_is_the_textbook_one() -> None:
 
 def test_no_more_micro_batches_than_sequences() -> None:
     assert num_micro_batches(TrainLoad(2, 1e6, 1.0, 1.0), TrainLayout(tp=1, dp=2), 2) == 1
+
+
+def test_the_busiest_rank_is_bounded_below_by_what_must_meet() -> None:
+    """Against every assignment of up to seven sequences to two or three ranks."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        lengths = sorted(rng.integers(1, 100, int(rng.integers(1, 8))).tolist(), reverse=True)
+        dp = int(rng.integers(2, 4))
+        load = TrainLoad(len(lengths), sum(lengths), 0.0, lengths[0], tuple(lengths))
+        best = min(
+            max(sum(tok for tok, rank in zip(lengths, ranks, strict=True) if rank == r) for r in range(dp))
+            for ranks in product(range(dp), repeat=len(lengths))
+        )
+        assert max(sum(lengths) / dp, lengths[0]) <= load.busiest_tok(dp) <= best
+
+
+def test_three_equal_sequences_on_two_ranks_meet() -> None:
+    assert TrainLoad(3, 300, 0.0, 100, (100.0, 100.0, 100.0)).busiest_tok(2) == 200.0
+
+
+def test_small_models_move_more_bytes_for_each_flop() -> None:
+    """Norms and activations grow with the width, products with its square."""
+    shares = [
+        forward_stream_bytes(model, 1e6) / forward_flops(model, 1e6, 0.0)
+        for model in (load_model(name) for name in ("qwen3-4b", "qwen3-8b", "qwen3-14b"))
+    ]
+    assert shares == sorted(shares, reverse=True)
+    q4 = load_model("qwen3-4b")
+    assert forward_stream_bytes(q4, 1.0) == 2 * 36 * (10 * 2560 + 2 * (32 + 8) * 128 + 3 * 9728)

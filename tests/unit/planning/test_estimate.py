@@ -8,8 +8,8 @@ from libra.core.hardware import Cluster, Model
 from libra.core.plan import Estimate, InstanceSpec, Plan, TrainLayout
 from libra.core.policy import Finished
 from libra.cost.rollout import Pace
-from libra.planning.estimate import Estimator, plan_of
-from libra.planning.layout import Pool, RolloutLayout
+from libra.planning.estimate import Estimator, plan_of, steady_step_s
+from libra.planning.layout import Bucket, Pool, RolloutLayout
 
 CORE = TrainLayout(tp=4, dp=4)
 
@@ -114,3 +114,36 @@ def test_slow_tools_of_short_requests_are_waited_for(cluster: Cluster, model: Mo
     asked = msgspec.structs.replace(statistics(32), finished=rows * 8)
     layout = RolloutLayout((Pool(2, 16, 0, 32),))
     assert estimator.raw_rollout_s(estimator.demand(asked, None), layout) > 1000.0
+
+
+def test_an_even_life_gives_an_even_step() -> None:
+    """(40 + 10 + 2) / 3 for eta 2; training alone where lives are short."""
+    assert steady_step_s(np.array([40.0]), 10.0, 10.0, 2.0, 2) == pytest.approx(52.0 / 3, rel=0.02)
+    assert steady_step_s(np.array([4.0]), 10.0, 10.0, 2.0, 2) == pytest.approx(12.0)
+
+
+def test_uneven_lives_cost_more_than_their_mean() -> None:
+    even, uneven = (steady_step_s(np.array(lives), 5.0, 5.0, 0.0, 1) for lives in ([30.0], [10.0] * 7 + [170.0]))
+    assert uneven > 1.2 * even
+
+
+def test_a_cap_leaves_its_places_to_the_slow_bucket(cluster: Cluster, model: Model, statistics) -> None:
+    """One bucket has a small engine for many requests, the other engines to spare: live ones gather at the former."""
+    estimator = Estimator(cluster, model)
+    demand = estimator.demand(statistics(64, kind="async", staleness=3, cap=24), None)
+    buckets = (Bucket(0.0, 6000.0, ((8, 8),)), Bucket(6000.0, np.inf, ((1, 4),)))
+    fixed = [estimator._bucket_pace(demand, bucket).work_s.mean() for bucket in buckets]
+    together = estimator.rollout_pace(demand, buckets).work_s.mean()
+    assert min(fixed) < together < max(fixed)
+
+
+def test_kv_that_a_refresh_drops_is_computed_again(cluster: Cluster, model: Model, statistics) -> None:
+    """The same lengths without a refresh under way (a barrier) prefill less than an asynchronous stream."""
+    estimator = Estimator(cluster, model)
+    demand = estimator.demand(statistics(64, kind="async", staleness=4), None)
+    bucket = Bucket(0.0, np.inf, ((4, 8),))
+    load = estimator._alone(demand, (4, 0.0, np.inf)).load
+    engine = estimator.engines[4]
+    least_s = (load.generated_tok * engine.step_s(256.0) / 256 + engine.kv_s_per_tok * load.traffic_tok) / 8
+    least_s = least_s + engine.prefill_s(load.prefill_tok, load.prefill_pairs) / 8
+    assert (estimator._bucket_pace(demand, bucket).work_s > least_s).all()
