@@ -10,7 +10,7 @@ from libra.core.policy import Statistics
 from libra.cost.rates import Rates
 from libra.planning.calibrate import Run, calibrate
 
-TRUE = Rates(memory=0.8, step_s=2e-3, train=0.35, train_fixed_s=8.0, sync_fixed_s=1.5)
+TRUE = Rates(memory=0.5, step_s=2e-3, train=0.35, train_fixed_s=8.0, sync_fixed_s=1.5)
 LAYOUTS = ((1, TrainLayout(tp=4, dp=4)), (2, TrainLayout(tp=2, dp=8)), (8, TrainLayout(tp=8, dp=1)))
 
 
