@@ -8,6 +8,7 @@ from typing import Any
 from libra.core.hardware import BYTES_BF16, Cluster, Model
 from libra.core.plan import TrainLayout
 from libra.cost.memory import train_params_per_gpu
+from libra.cost.rates import Rates
 
 LINK_EFFICIENCY = 0.7
 """Share of a datasheet link that a ring sustains: protocol and pipeline fill take a quarter to a third (assumed)."""
@@ -87,7 +88,9 @@ def gradient_sync_s(cluster: Cluster, model: Model, layout: TrainLayout, dp: int
     return max(shard_bytes / link_bytes_s(cluster), rings * shard_bytes / network_bytes_s(cluster))
 
 
-def weight_sync_s(cluster: Cluster, model: Model, *, colocated: bool) -> float:
-    """One pipelined broadcast of the BF16 weights from training to the engines."""
+def weight_sync_s(cluster: Cluster, model: Model, *, colocated: bool, rates: Rates | None = None) -> float:
+    """One pipelined broadcast of the BF16 weights from training to the engines; colocated, both changes of sides."""
+    rates = rates or Rates()
     in_node = colocated or cluster.num_nodes == 1
-    return model.weight_bytes / (link_bytes_s(cluster) if in_node else network_bytes_s(cluster))
+    moved_s = model.weight_bytes / (link_bytes_s(cluster) if in_node else network_bytes_s(cluster))
+    return moved_s + (rates.switch_s if colocated else rates.sync_fixed_s)

@@ -9,6 +9,8 @@ from libra.core.hardware import BYTES_BF16, Gpu, Model
 from libra.core.plan import TrainLayout
 
 GB = 1e9
+GIB = 2**30
+"""Unit of a data sheet's memory: an A100 of "80 GB" has 81,920 MiB by nvidia-smi."""
 USABLE_SHARE = 0.9
 """Share of the memory that an engine or trainer may fill: vLLM's own default; the rest is context and fragments."""
 ENGINE_RESERVE_BYTES = 2 * GB
@@ -23,7 +25,7 @@ LOGIT_BYTES = 4 + 4
 
 def usable_bytes(gpu: Gpu) -> float:
     """Bytes of one GPU that a plan may count on."""
-    return gpu.memory_gb * GB * USABLE_SHARE
+    return gpu.memory_gb * GIB * USABLE_SHARE
 
 
 def kv_bytes_per_tok_per_gpu(model: Model, tp: int) -> float:

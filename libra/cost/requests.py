@@ -7,7 +7,7 @@ the same step. Sums over the batch stay exact under the compression, whatever is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from libra.core.policy import Finished
 
 MAX_POINTS = 64
 """Length quantiles that the planner looks at (the authors' later code takes 64 too; paper, Algorithm 1)."""
+BATCH_POINTS = 512
+"""Points of one batch where a layout is priced on whole batches: every request by itself up to the usual sizes."""
 Array = np.ndarray
 
 
@@ -89,24 +91,70 @@ def point_edges(batch: int, max_points: int = MAX_POINTS) -> Array:
 
 def compress(finished: Sequence[Finished], batch: int, max_points: int = MAX_POINTS) -> Requests:
     """Scale a window to one batch. Raises `ConfigError` when the window is empty."""
+    return _points(finished, batch, max_points, num_batches=1)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The window's batches side by side: `requests` holds `num` stretches of equally many points, each one a batch.
+
+    What a step waits for, its longest request, differs from batch to batch, and so does the order of long generations
+    and slow tools: the mean over batches is no function of the window's mean batch.
+    """
+
+    num: int
+    requests: Requests
+
+    def between(self, low_tok: float, high_tok: float) -> Batches:
+        """The same points; those whose total is not in (low, high] weigh nothing."""
+        total = self.requests.total_tok
+        weight = np.where((total > low_tok) & (total <= high_tok), self.requests.weight, 0.0)
+        return replace(self, requests=replace(self.requests, weight=weight))
+
+    def sums(self, column: Array) -> Array:
+        """Weighted sum over each batch, of shape [num]."""
+        return np.asarray((self.requests.weight * column).reshape(self.num, -1).sum(axis=1))
+
+    def largest(self, column: Array) -> Array:
+        """Index of the largest value of each batch among the points that weigh something, of shape [num]."""
+        seen = np.where(self.requests.weight > 0, column, -np.inf).reshape(self.num, -1)
+        return np.asarray(seen.argmax(axis=1) + np.arange(self.num) * seen.shape[1])
+
+
+def batches_of(finished: Sequence[Finished], batch: int) -> Batches:
+    """Neighbours in the window, which is in order of time, make a batch: members of a group stay together.
+
+    A window of less than two batches counts as one, scaled. The oldest rows that fill no batch are left out. Raises
+    `ConfigError` when the window is empty.
+    """
+    num = max(1, len(finished) // batch)
+    kept = finished[len(finished) - num * (len(finished) // num) :]
+    return Batches(num, _points(kept, batch, BATCH_POINTS, num_batches=num))
+
+
+def _points(finished: Sequence[Finished], batch: int, max_points: int, num_batches: int) -> Requests:
     if not finished:
         raise ConfigError(
             "no trajectory to plan from",
             where="planner",
             mend="give the run a profile, or use a planner that needs no lengths (static uniform)",
         )
-    columns = columns_of(finished)
-    order = np.argsort(columns["total_tok"], kind="stable")
+    columns = {name: column.reshape(num_batches, -1) for name, column in columns_of(finished).items()}
+    order = np.argsort(columns["total_tok"], axis=1, kind="stable")
     edges = point_edges(batch, max_points)
     # Fractional sample positions and linear interpolation of running sums: any window size maps on any batch size.
-    at = edges * (len(order) / batch)
-    grid = np.arange(len(order) + 1)
+    num = order.shape[1]
+    at = edges * (num / batch)
+    left = np.minimum(at.astype(int), num - 1)
     means = {}
     for name, column in columns.items():
-        running = np.concatenate([[0.0], np.cumsum(column[order])])
-        means[name] = np.diff(np.interp(at, grid, running)) / np.diff(at)
-    last = np.clip(np.ceil(at[1:] - 1e-9).astype(int) - 1, 0, len(order) - 1)
-    return Requests(weight=np.diff(edges), upper_tok=columns["total_tok"][order][last], **means)
+        running = np.zeros((num_batches, num + 1))
+        np.cumsum(np.take_along_axis(column, order, axis=1), axis=1, out=running[:, 1:])
+        found = running[:, left] + (at - left) * (running[:, left + 1] - running[:, left])
+        means[name] = (np.diff(found, axis=1) / np.diff(at)).ravel()
+    last = np.clip(np.ceil(at[1:] - 1e-9).astype(int) - 1, 0, num - 1)
+    upper_tok = np.take_along_axis(columns["total_tok"], order, axis=1)[:, last].ravel()
+    return Requests(weight=np.tile(np.diff(edges), num_batches), upper_tok=upper_tok, **means)
 
 
 def part(requests: Requests, low: int, high: int) -> Requests:

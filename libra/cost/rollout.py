@@ -3,9 +3,9 @@ serial bound of the longest request, KV capacity (the paper's cost evaluator, wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,22 +13,14 @@ from libra.core.events import PipelineSpec
 from libra.core.hardware import BYTES_BF16, Cluster, Model
 from libra.cost.communication import all_reduce_s
 from libra.cost.memory import kv_bytes_per_tok_per_gpu, kv_capacity_tok
-from libra.cost.requests import Array, Requests
+from libra.cost.rates import Rates
+from libra.cost.requests import Array, Batches, Requests
 
-MEMORY_EFFICIENCY = 0.7
-"""Share of peak bandwidth that streaming kernels reach: the usual 60-80 % (assumed)."""
-PREFILL_EFFICIENCY = 0.5
-"""Share of peak FLOP/s in prefill chunks: half, since chunks share their step with decoding (assumed)."""
-MOE_EFFICIENCY = 0.25
-"""The same for grouped expert GEMMs, which are small and uneven: half of a dense one's (assumed)."""
-KERNEL_S = 5e-6
-"""Least time of one kernel, launch latency hidden by graphs: a few microseconds (assumed)."""
 KERNELS_PER_LAYER = 10
 """Norms, projections, rotary, cache write, attention, activation of one decoder layer, counted."""
-STEP_S = 1e-3
-"""Scheduler, sampler and detokeniser per engine step: about a millisecond in Python engines (assumed)."""
-SEQUENCE_S = 10e-6
-"""Their part per running sequence (assumed)."""
+MOE_KERNELS = 5
+"""More of an expert layer, counted: router, top-k, sorting by expert, two grouped products, activation and sum, where
+a dense one has two products and an activation."""
 MAX_SEQUENCES = 256
 """Running sequences of an engine: vLLM's long-standing default."""
 
@@ -40,6 +32,7 @@ class Engine:
     cluster: Cluster
     model: Model
     tp: int
+    rates: Rates = field(default_factory=Rates)
 
     @cached_property
     def capacity_tok(self) -> int:
@@ -49,18 +42,23 @@ class Engine:
     @cached_property
     def bytes_s(self) -> float:
         """Sustained memory bytes/s of *one* GPU; per-GPU bytes are divided by it, and by nothing else."""
-        return self.cluster.gpu.memory_gb_s * 1e9 * MEMORY_EFFICIENCY
+        return self.cluster.gpu.memory_gb_s * 1e9 * self.rates.memory
 
     @cached_property
     def flop_s(self) -> float:
         """Sustained FLOP/s of the whole instance."""
-        share = MOE_EFFICIENCY if self.model.is_moe else PREFILL_EFFICIENCY
+        share = self.rates.moe if self.model.is_moe else self.rates.prefill
         return self.cluster.gpu.peak_tflops * 1e12 * share * self.tp
 
     @cached_property
     def kv_s_per_tok(self) -> float:
         """Time to read one context token in one decode step."""
         return kv_bytes_per_tok_per_gpu(self.model, self.tp) / self.bytes_s
+
+    @property
+    def num_kernels(self) -> int:
+        """Kernels of one layer."""
+        return KERNELS_PER_LAYER + (MOE_KERNELS if self.model.is_moe else 0)
 
     @cached_property
     def matmul_params(self) -> int:
@@ -69,24 +67,32 @@ class Engine:
             0 if self.model.tied_embeddings else self.model.vocab * self.model.hidden
         )
 
+    @cached_property
+    def experts_hit(self) -> Array:
+        """Different experts that a step of 0, 1, 2 ... sequences needs, each chosen by its popularity."""
+        popularity = np.arange(1, self.model.num_experts + 1) ** -self.rates.skew
+        chosen = np.minimum(1.0, self.model.experts_per_tok * popularity / popularity.sum())
+        return np.asarray((1 - (1 - chosen) ** np.arange(MAX_SEQUENCES + 1)[:, None]).sum(axis=1))
+
     def weight_read_bytes(self, batch: Any) -> Any:
         """Weight bytes that one step reads over the instance; the experts hit grow with the batch."""
         model = self.model
         if not model.is_moe:
             return self.matmul_params * BYTES_BF16 + 0.0 * batch
-        hit = model.num_experts * (1 - (1 - model.experts_per_tok / model.num_experts) ** batch)
+        hit = np.interp(batch, np.arange(len(self.experts_hit)), self.experts_hit)
         extra = model.num_layers * model.expert_params * (hit - model.experts_per_tok)
         return (self.matmul_params + np.maximum(0.0, extra)) * BYTES_BF16
 
     def step_s(self, batch: Any) -> Any:
         """A decode step of `batch` sequences less its KV reads: roofline, all-reduce, kernels, scheduler."""
-        read_s = self.weight_read_bytes(batch) / self.tp / self.bytes_s
+        share = self.rates.moe_memory if self.model.is_moe else self.rates.memory
+        read_s = self.weight_read_bytes(batch) / self.tp / (self.cluster.gpu.memory_gb_s * 1e9 * share)
         compute_s = 2 * self.matmul_params * batch / self.flop_s
         reduce_s = (
             2 * self.model.num_layers * all_reduce_s(batch * self.model.hidden * BYTES_BF16, self.tp, self.cluster)
         )
-        kernels_s = self.model.num_layers * KERNELS_PER_LAYER * KERNEL_S
-        return np.maximum(read_s, compute_s) + reduce_s + kernels_s + STEP_S + SEQUENCE_S * batch
+        kernels_s = self.model.num_layers * self.num_kernels * self.rates.kernel_s
+        return np.maximum(read_s, compute_s) + reduce_s + kernels_s + self.rates.step_s + self.rates.sequence_s * batch
 
     def prefill_s(self, num_tok: Any, pairs: Any) -> Any:
         """Compute time of `num_tok` prefilled tokens with `pairs` query-key pairs, plus their all-reduces."""
@@ -116,6 +122,8 @@ class Load:
     tool_s: Any
     longest: Any
     """Index of the point with the largest serial time."""
+    upper_tok: Any
+    """Longest total."""
 
 
 SUMMED = ("generated_tok", "traffic_tok", "prefill_tok", "prefill_pairs", "context_tok", "returned_tok", "tool_s")
@@ -136,7 +144,27 @@ def serial_s(engine: Engine, requests: Requests) -> Array:
 def whole_load(engine: Engine, requests: Requests) -> Load:
     """All points together."""
     sums = {name: requests.sum(name) for name in SUMMED}
-    return Load(num=requests.batch, longest=int(np.argmax(serial_s(engine, requests))), **sums)
+    longest = int(np.argmax(serial_s(engine, requests)))
+    return Load(num=requests.batch, longest=longest, upper_tok=requests.upper_tok.max(), **sums)
+
+
+def batch_loads(engine: Engine, batches: Batches, staleness: int = 0) -> Load:
+    """Every batch by itself: arrays of shape [num]. With `staleness`, sums are the mean over a batch and as many mean
+    ones, which are under way beside it; the longest request stays its own."""
+    requests = batches.requests
+
+    def beside(column: Array) -> Array:
+        own = batches.sums(column)
+        if not staleness:
+            return own
+        return np.asarray((own + staleness * own.mean()) / (staleness + 1))
+
+    return Load(
+        num=beside(np.ones(len(requests))),
+        longest=batches.largest(serial_s(engine, requests)),
+        upper_tok=requests.upper_tok[batches.largest(requests.upper_tok)],
+        **{name: beside(getattr(requests, name)) for name in SUMMED},
+    )
 
 
 def interval_loads(engine: Engine, requests: Requests) -> Load:
@@ -153,7 +181,8 @@ def interval_loads(engine: Engine, requests: Requests) -> Load:
         running = np.maximum.accumulate(serial[low:])
         longest[low, low + 1 :] = low + np.maximum.accumulate(np.where(serial[low:] >= running, np.arange(n - low), 0))
     sums = {name: between(getattr(requests, name)) for name in SUMMED}
-    return Load(num=between(np.ones(n)), longest=longest, **sums)
+    upper_tok = np.concatenate([[0.0], requests.upper_tok])[None, :]
+    return Load(num=between(np.ones(n)), longest=longest, upper_tok=upper_tok, **sums)
 
 
 @dataclass(frozen=True)
@@ -164,8 +193,13 @@ class Schedule:
     may span beside its own (None: the step waits for all).
     """
 
-    live_share: float = 1.0
+    live_share: Any = 1.0
     staleness: int | None = None
+
+    @property
+    def most_live(self) -> float:
+        """`live_share` without a cap."""
+        return 1.0 if self.staleness is None else self.staleness + 1.0
 
 
 def schedule_of(pipeline: PipelineSpec, batch: int) -> Schedule:
@@ -177,42 +211,143 @@ def schedule_of(pipeline: PipelineSpec, batch: int) -> Schedule:
     return Schedule(live / batch, pipeline.staleness if overlapped else None)
 
 
+class Pace(NamedTuple):
+    """Seconds of an instance for a batch: what its throughput allows, and from a request's start to its end for the
+    one that ends last (0 where the former has it already)."""
+
+    work_s: Any
+    life_s: Any
+
+
 def rollout_s(engine: Engine, requests: Requests, load: Load, schedule: Schedule, share: Any = 1.0) -> Any:
-    """Seconds until an instance that takes `share` of the load is through with it; inf where a request is too long.
+    """Seconds a batch until an instance that takes `share` of the load is through with it, training aside."""
+    pace = rollout_pace(engine, requests, load, schedule, share)
+    return np.maximum(pace.work_s, pace.life_s / ((schedule.staleness or 0) + 1))
 
-    `share` below 1 is one of several equal instances behind one bucket. The bound is the larger of the work bound
-    (steps at the achieved batch, KV traffic, prefill) and the serial bound of the longest request, slowed by the
-    others' KV reads and prefills while it decodes.
+
+def rollout_pace(engine: Engine, requests: Requests, load: Load, schedule: Schedule, share: Any = 1.0) -> Pace:
+    """The two limits of an instance that takes `share` of the load; inf where a request is too long.
+
+    `share` below 1 is one of several equal instances behind one bucket. The limits are the work (steps at the achieved
+    batch, KV traffic, prefill) and the serial time of the longest request, slowed by the others' KV reads and prefills
+    while it decodes.
     """
-    tiny = 1e-12
-    generated = np.maximum(load.generated_tok * share, tiny)
     live = np.maximum(load.num * share * schedule.live_share, 1.0)
-    context_tok = np.maximum(load.traffic_tok / np.maximum(load.generated_tok, tiny), 1.0)
-    fitting = _clip(engine.capacity_tok / context_tok, MAX_SEQUENCES)
-    # Live trajectories whose KV does not fit lose it while they wait for their tool and prefill it again. A batch that
-    # starts together holds each request's own mean context; a steady stream is seen weighted by time, the long more.
-    together = schedule.staleness is None
-    held_tok = live * (load.context_tok / np.maximum(load.num, tiny) if together else context_tok)
-    miss = np.maximum(0.0, 1 - engine.capacity_tok / np.maximum(held_tok, 1.0)) * load.returned_tok
-    prefill_s = engine.prefill_s(load.prefill_tok + miss, load.prefill_pairs + miss * context_tok / 2)
-    other_s = share * (engine.kv_s_per_tok * load.traffic_tok + prefill_s)
-
-    own_s, own_steps = (column[load.longest] for column in serial_parts(engine, requests))
-    own_tool_s = requests.tool_s[load.longest]
-    num_steps = np.maximum(own_steps, generated / np.minimum(fitting, live))
-    step_s = engine.step_s(_clip(generated / num_steps, fitting))
-    decode_s = own_s + own_steps * step_s
-    wait_free = decode_s / np.maximum(decode_s + own_tool_s, tiny)
-    last_s = decode_s + own_tool_s + np.maximum(0.0, other_s - own_s) * wait_free
+    read_s, steps = (column[load.longest] for column in serial_parts(engine, requests))
+    is_there = requests.weight[load.longest] > 0
+    own = _Own(read_s * is_there, np.maximum(steps * is_there, 1.0), requests.tool_s[load.longest] * is_there)
     if schedule.staleness is None:
-        bound = np.maximum(num_steps * step_s + other_s, last_s)
+        # A batch that starts together holds each request's own mean context.
+        work = _work_of(engine, load, share, live * _mean_of(load, load.context_tok))
+        pace = _batch_pace(engine, work, own, live)
     else:
-        full_s = engine.step_s(np.minimum(fitting, live))
-        steady = _steady_s(generated * full_s, other_s, share * load.tool_s, live)
-        saturated = generated / np.minimum(fitting, live) * full_s + other_s
-        bound = np.maximum(np.maximum(steady, saturated), last_s / (schedule.staleness + 1))
-    bound = np.where(requests.upper_tok[load.longest] > engine.capacity_tok, np.inf, bound)
-    return np.where(np.asarray(load.num) > tiny, bound, 0.0)
+        pace = _stream_pace(engine, load, own, live, share, schedule.staleness)
+    impossible, some = load.upper_tok > engine.capacity_tok, np.asarray(load.num) > TINY
+    return Pace(*(np.where(some, np.where(impossible, np.inf, seconds), 0.0) for seconds in pace))
+
+
+TINY = 1e-12
+
+
+class _Own(NamedTuple):
+    """What a request takes by itself: KV reads and prefills, decode steps, tools."""
+
+    read_s: Any
+    steps: Any
+    tool_s: Any
+
+
+class _Work(NamedTuple):
+    """An instance's part of a batch. `fitting` sequences decode at once; `context_tok` is the mean over steps."""
+
+    generated_tok: Any
+    other_s: Any
+    tool_s: Any
+    num: Any
+    fitting: Any
+    context_tok: Any
+
+
+def _work_of(engine: Engine, load: Load, share: Any, held_tok: Any) -> _Work:
+    """Live trajectories hold `held_tok`; those whose KV does not fit lose it while they wait for their tool and prefill
+    it again."""
+    context_tok = np.maximum(load.traffic_tok / np.maximum(load.generated_tok, TINY), 1.0)
+    miss_tok = np.maximum(0.0, 1 - engine.capacity_tok / np.maximum(held_tok, 1.0)) * load.returned_tok
+    prefill_s = engine.prefill_s(load.prefill_tok + miss_tok, load.prefill_pairs + miss_tok * context_tok / 2)
+    return _Work(
+        generated_tok=np.maximum(load.generated_tok * share, TINY),
+        other_s=share * (engine.kv_s_per_tok * load.traffic_tok + prefill_s),
+        tool_s=share * load.tool_s,
+        num=load.num * share,
+        fitting=_clip(engine.capacity_tok / context_tok, MAX_SEQUENCES),
+        context_tok=context_tok,
+    )
+
+
+def _batch_pace(engine: Engine, work: _Work, own: _Own, live: Any) -> Pace:
+    """All requests start together, and the step waits for the last."""
+    num_steps = np.maximum(own.steps, work.generated_tok / np.minimum(work.fitting, live))
+    step_s = engine.step_s(_clip(work.generated_tok / num_steps, work.fitting))
+    last_s = _life_s(own, step_s, work.other_s)
+    bound = np.maximum(num_steps * step_s + work.other_s, last_s)
+    return Pace(bound, np.zeros_like(bound))
+
+
+def _stream_pace(engine: Engine, load: Load, own: _Own, live: Any, share: Any, staleness: int) -> Pace:
+    """Batches follow one another. Where the last request sets the pace, `staleness + 1` batches are decoded beside it,
+    as far as live ones go; by Little's law as many requests are under way as the mean one's life is of the last one's.
+    Where work sets it, they queue, at most all that may live.
+
+    Those under way hold KV, seen weighted by time, the long more. A refresh of the weights drops the KV of all but the
+    batch that it waited for, and no more than the cache holds; it is prefilled again (AReaL's rule, assumed of any
+    engine).
+    """
+    work = _work_of(engine, load, share, 0.0)
+    most = np.minimum(work.fitting, live)
+    beside = _clip((staleness + 1) * work.generated_tok / own.steps, most)
+    step_s, num_batches = engine.step_s(beside), beside * own.steps / work.generated_tok
+    alike = _life_s(_mean_own(engine, load), step_s, 0.0) / _life_s(own, step_s, 0.0)
+    pace, queueing = Pace(0.0, 0.0), 1.0
+    for _ in range(QUEUE_ROUNDS):
+        num_batches_live = (staleness + 1) * alike * queueing
+        present = np.minimum(num_batches_live * work.num, live)
+        kept = np.minimum(np.minimum(num_batches_live, staleness) * work.num, live)
+        work = _work_of(engine, load, share, present * work.context_tok)
+        lost_tok = np.minimum(kept * work.context_tok, engine.capacity_tok)
+        again_s = engine.prefill_s(lost_tok, lost_tok * work.context_tok / 2)
+        pace = _stream_times(
+            engine, work._replace(other_s=work.other_s + again_s), own, most, live, step_s, num_batches
+        )
+        queueing = np.maximum(1.0, pace.work_s * (staleness + 1) / np.maximum(pace.life_s, TINY))
+    return pace
+
+
+QUEUE_ROUNDS = 2
+"""First as if nothing queued, then with the queues that the first round shows."""
+
+
+def _stream_times(engine: Engine, work: _Work, own: _Own, most: Any, live: Any, step_s: Any, num_batches: Any) -> Pace:
+    full_s = engine.step_s(most)
+    steady_s = _steady_s(work.generated_tok * full_s, work.other_s, work.tool_s, live)
+    saturated_s = work.generated_tok / most * full_s + work.other_s
+    return Pace(np.maximum(steady_s, saturated_s), _life_s(own, step_s, work.other_s * num_batches))
+
+
+def _life_s(own: _Own, step_s: Any, other_s: Any) -> Any:
+    """From a request's start to its end, slowed by the others' work while it does not wait for a tool."""
+    decode_s = own.read_s + own.steps * step_s
+    wait_free = decode_s / np.maximum(decode_s + own.tool_s, TINY)
+    return decode_s + own.tool_s + np.maximum(0.0, other_s - own.read_s) * wait_free
+
+
+def _mean_own(engine: Engine, load: Load) -> _Own:
+    """Of the mean request; turns that start with a prefill are no steps of their own here."""
+    read_s = engine.kv_s_per_tok * load.traffic_tok + engine.prefill_s(load.prefill_tok, load.prefill_pairs)
+    return _Own(_mean_of(load, read_s), _mean_of(load, load.generated_tok), _mean_of(load, load.tool_s))
+
+
+def _mean_of(load: Load, total: Any) -> Any:
+    return total / np.maximum(load.num, TINY)
 
 
 def _clip(value: Any, most: Any) -> Any:

@@ -11,6 +11,7 @@ from libra.core.plan import TrainLayout
 from libra.cost.communication import (
     COLLECTIVE_LATENCY_S,
     GB,
+    LINK_EFFICIENCY,
     all_reduce_s,
     all_to_all_s,
     gradient_sync_s,
@@ -19,12 +20,9 @@ from libra.cost.communication import (
     ring_s,
 )
 from libra.cost.memory import kv_bytes_per_tok_per_gpu
-from libra.cost.requests import Requests
+from libra.cost.rates import Rates
+from libra.cost.requests import Batches
 
-TRAIN_EFFICIENCY = 0.45
-"""Share of peak FLOP/s in training GEMMs: published model FLOP utilisations of dense models are 40-56 % (assumed)."""
-MOE_TRAIN_EFFICIENCY = 0.22
-"""The same for experts, half of a dense model's: small grouped GEMMs (assumed)."""
 OPTIMIZER_TRAFFIC_BYTES = 30
 """Adam reads and writes three FP32 states (24), reads a gradient (4) and writes a BF16 weight (2)."""
 OPTIMIZER_BANDWIDTH = 0.7
@@ -41,6 +39,19 @@ class TrainLoad:
     total_tok: float
     square_tok: float
     longest_tok: float
+    ranked_tok: tuple[float, ...] = ()
+    """Expected lengths of the longest sequences, longest first, as far as they are known one by one."""
+
+    def at(self, rank: int) -> float:
+        """Length of the sequence of that rank, from 0; 0 beyond what is known."""
+        return self.ranked_tok[rank] if 0 <= rank < len(self.ranked_tok) else 0.0
+
+    def busiest_tok(self, dp: int) -> float:
+        """Least tokens of the busiest of `dp` ranks: the even share, the longest sequence, or the two or three that
+        must meet on a rank because one more is as long than there are ranks (the bounds of P||Cmax; longest-first
+        balancing, which trainers use, comes close to them)."""
+        pair, triple = self.at(dp - 1) + self.at(dp), sum(self.at(2 * dp - i) for i in range(3))
+        return max(self.total_tok / dp, self.longest_tok, pair, triple if dp > 1 else 0.0)
 
 
 @dataclass(frozen=True)
@@ -62,11 +73,25 @@ class TrainTime:
         return self.work_s + self.constant_s
 
 
-def train_load(requests: Requests) -> TrainLoad:
-    """The batch as training sees it."""
+def train_load(batches: Batches) -> TrainLoad:
+    """The mean batch as training sees it; its longest sequence is the mean of the batches' longest."""
+    requests, num = batches.requests, batches.num
+    longest_tok = requests.total_tok[batches.largest(requests.total_tok)]
     return TrainLoad(
-        requests.batch, requests.sum("total_tok"), requests.sum("square_tok"), float(requests.total_tok[-1])
+        requests.batch / num,
+        requests.sum("total_tok") / num,
+        requests.sum("square_tok") / num,
+        float(longest_tok.mean()),
+        _ranked_tok(batches),
     )
+
+
+def _ranked_tok(batches: Batches) -> tuple[float, ...]:
+    """Mean over batches of each batch's sequences in falling order, down to the first point that holds several."""
+    requests, num = batches.requests, batches.num
+    alone = requests.weight.reshape(num, -1)[0][::-1] == 1.0
+    singles = len(alone) if alone.all() else int(alone.argmin())
+    return tuple(requests.total_tok.reshape(num, -1).mean(axis=0)[::-1][:singles].tolist())
 
 
 def forward_flops(model: Model, num_tok: float, square_tok: float) -> float:
@@ -76,15 +101,26 @@ def forward_flops(model: Model, num_tok: float, square_tok: float) -> float:
     return linear + 2 * model.num_layers * model.num_heads * model.head_dim * square_tok
 
 
-def train_efficiency(model: Model) -> float:
+def forward_stream_bytes(model: Model, num_tok: float) -> float:
+    """Bytes that the kernels between the products read and write in one forward pass, counted: two norms (read, write)
+    and two residuals (two reads, write) of the hidden state, rotary on queries and keys, the gated activation (two
+    reads, write), and with experts the tokens' way to them and back."""
+    rotary = 2 * (model.num_heads + model.num_kv_heads) * model.head_dim
+    copies = max(1, model.experts_per_tok)
+    sent = 4 * copies * model.hidden if model.is_moe else 0
+    return BYTES_BF16 * model.num_layers * num_tok * (10 * model.hidden + rotary + 3 * model.ffn * copies + sent)
+
+
+def train_efficiency(model: Model, rates: Rates) -> float:
     """Share of peak FLOP/s in training."""
-    return MOE_TRAIN_EFFICIENCY if model.is_moe else TRAIN_EFFICIENCY
+    return rates.moe_train if model.is_moe else rates.train
 
 
-def least_train_s(cluster: Cluster, model: Model, load: TrainLoad, num_gpus: int) -> float:
+def least_train_s(cluster: Cluster, model: Model, load: TrainLoad, num_gpus: int, rates: Rates) -> float:
     """Seconds that no layout of `num_gpus` is below: the compute alone, without recompute, evenly spread."""
     flops = num_passes(TrainLayout(1, 1, recompute=False)) * forward_flops(model, load.total_tok, load.square_tok)
-    return flops / (num_gpus * cluster.gpu.peak_tflops * 1e12 * train_efficiency(model))
+    compute_s = flops / (num_gpus * cluster.gpu.peak_tflops * 1e12 * train_efficiency(model, rates))
+    return compute_s + rates.train_fixed_s
 
 
 def num_passes(layout: TrainLayout) -> int:
@@ -107,15 +143,21 @@ def num_micro_batches(load: TrainLoad, layout: TrainLayout, dp: int) -> int:
 
 
 def train_time(
-    cluster: Cluster, model: Model, layout: TrainLayout, load: TrainLoad, dp: int | None = None
+    cluster: Cluster,
+    model: Model,
+    layout: TrainLayout,
+    load: TrainLoad,
+    dp: int | None = None,
+    rates: Rates | None = None,
 ) -> TrainTime:
     """Step time of `layout`; `dp` counts joined hybrid replicas too (default: the layout's own)."""
-    dp = dp or layout.dp
+    dp, rates = dp or layout.dp, rates or Rates()
     passes, num_micro = num_passes(layout), max(1, num_micro_batches(load, layout, dp))
-    stage = stage_time(cluster, model, layout, load, dp, passes, num_micro)
+    stage = stage_time(cluster, model, layout, load, dp, passes, num_micro, rates)
     idle = idle_ratio(layout.pp, layout.vpp, num_micro, stage.longest_share)
     work_s = stage.total_s * (1 + idle) + pipeline_s(cluster, model, layout, stage.tok, num_micro)
     constant_s = gradient_sync_s(cluster, model, layout, dp) + optimizer_s(cluster, model, layout.num_gpus)
+    constant_s += rates.train_fixed_s
     return TrainTime(work_s, constant_s, stage.floor_s, idle / (1 + idle), stage.tensor_s / stage.compute_s)
 
 
@@ -148,11 +190,17 @@ class StageTime:
 
 
 def stage_time(
-    cluster: Cluster, model: Model, layout: TrainLayout, load: TrainLoad, dp: int, passes: int, num_micro: int
+    cluster: Cluster,
+    model: Model,
+    layout: TrainLayout,
+    load: TrainLoad,
+    dp: int,
+    passes: int,
+    num_micro: int,
+    rates: Rates,
 ) -> StageTime:
     """`passes` forward equivalents over `num_micro` micro-batches; grows with either. Nothing is overlapped."""
-    # The busiest replica has its even share, or the longest sequence when that alone is more.
-    tok = max(load.total_tok / dp, load.longest_tok)
+    tok = load.busiest_tok(dp)
     square = max(load.square_tok / dp, load.longest_tok**2)
     forward = forward_flops(model, tok, square)
     flops = passes * forward
@@ -163,21 +211,30 @@ def stage_time(
         tok,
         forward_flops(model, load.longest_tok, load.longest_tok**2) / forward,
         flops / peak,
-        flops / (peak * train_efficiency(model)),
-        tensor_s(cluster, model, layout.tp, passes, layer_tok, calls),
-        expert_s(cluster, model, layout, passes, layer_tok, calls)
+        flops / (peak * train_efficiency(model, rates)),
+        tensor_s(cluster, model, layout.tp, passes, layer_tok, calls, rates),
+        stream_s(cluster, model, passes * tok, layout.replica_gpus, rates)
+        + expert_s(cluster, model, layout, passes, layer_tok, calls)
         + context_s(cluster, model, layout, passes, layer_tok, calls),
     )
 
 
-def tensor_s(cluster: Cluster, model: Model, tp: int, passes: int, layer_tok: float, calls: float) -> float:
+def stream_s(cluster: Cluster, model: Model, tok: float, num_gpus: int, rates: Rates) -> float:
+    """What the kernels between the products take for `tok` tokens on `num_gpus`."""
+    return forward_stream_bytes(model, tok) / (cluster.gpu.memory_gb_s * GB * rates.train_memory * num_gpus)
+
+
+def tensor_s(
+    cluster: Cluster, model: Model, tp: int, passes: int, layer_tok: float, calls: float, rates: Rates
+) -> float:
     """Two all-reduces a layer and pass (a reduce-scatter and an all-gather with sequence parallelism cost the same).
 
     `layer_tok` are tokens times layers of one rank, before `tp`; `calls` layers times micro-batches. Backward is two
     forward equivalents but communicates once.
     """
     num = 2 * (passes - 1)
-    return float(all_reduce_s(num * layer_tok * model.hidden * BYTES_BF16, tp, cluster, num * calls))
+    seconds = float(all_reduce_s(num * layer_tok * model.hidden * BYTES_BF16, tp, cluster, num * calls))
+    return seconds * LINK_EFFICIENCY / rates.train_link
 
 
 def expert_s(cluster: Cluster, model: Model, layout: TrainLayout, passes: int, layer_tok: float, calls: float) -> float:

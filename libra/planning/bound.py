@@ -10,18 +10,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from libra.cost.requests import Requests
-from libra.cost.rollout import MAX_SEQUENCES, Engine, serial_s
+from libra.cost.requests import Array, Batches
+from libra.cost.rollout import MAX_SEQUENCES, Engine, Pace, serial_s
 from libra.cost.training import least_train_s
 from libra.planning.estimate import Demand, Estimator
 
 
-def rollout_gpu_s(engines: Sequence[Engine], requests: Requests) -> float:
-    """GPU seconds of a step's requests, each on the size that takes the fewest.
+def rollout_gpu_s(engines: Sequence[Engine], batches: Batches) -> Array:
+    """GPU seconds of each batch's requests, each on the size that takes the fewest; of shape [num].
 
     Decode steps are limited twice: by the sequences of a batch, and by the context that the KV cache holds, so that
     `traffic / capacity` steps are needed whatever the batch.
     """
+    requests = batches.requests
     by_batch, by_memory = [], []
     for engine in engines:
         own_s = engine.kv_s_per_tok * requests.traffic_tok + engine.prefill_s(
@@ -30,7 +31,7 @@ def rollout_gpu_s(engines: Sequence[Engine], requests: Requests) -> float:
         by_batch.append(engine.tp * (own_s + requests.generated_tok * least_s_per_tok(engine)))
         num_steps = requests.traffic_tok / max(engine.capacity_tok, 1)
         by_memory.append(engine.tp * (own_s + num_steps * engine.step_s(1.0)))
-    return max(float((requests.weight * np.minimum.reduce(each)).sum()) for each in (by_batch, by_memory))
+    return np.maximum(*(batches.sums(np.minimum.reduce(each)) for each in (by_batch, by_memory)))
 
 
 def least_s_per_tok(engine: Engine) -> float:
@@ -42,18 +43,22 @@ def least_s_per_tok(engine: Engine) -> float:
     return float((engine.step_s(batch) / (batch + 1)).min())
 
 
-def rollout_bound_s(estimator: Estimator, demand: Demand, sizes: Sequence[int], num_gpus: int) -> float:
-    """Corrected seconds that no rollout on `num_gpus` is below."""
+def rollout_bound_s(estimator: Estimator, demand: Demand, sizes: Sequence[int], num_gpus: int) -> Pace:
+    """Corrected times of each batch that no rollout on `num_gpus` is below."""
     engines = [estimator.engines[tp] for tp in sizes]
-    serial = np.minimum.reduce([serial_s(engine, demand.requests) for engine in engines])
-    versions = 1 if demand.schedule.staleness is None else demand.schedule.staleness + 1
-    work_s = rollout_gpu_s(engines, demand.requests) / num_gpus
-    return max(work_s, float(serial.max()) / versions) * demand.correction.rollout
+    requests = demand.batches.requests
+    serial = np.minimum.reduce([serial_s(engine, requests) for engine in engines])
+    factor = demand.correction.rollout
+    work_s = rollout_gpu_s(engines, demand.batches) / num_gpus * factor
+    last_s = serial[demand.batches.largest(serial)] * factor
+    if demand.schedule.staleness is None:
+        return Pace(np.maximum(work_s, last_s), np.zeros_like(work_s))
+    return Pace(work_s, last_s)
 
 
 def train_bound_s(estimator: Estimator, demand: Demand, num_gpus: int) -> float:
     """Corrected seconds that no training layout of `num_gpus` is below."""
-    least_s = least_train_s(estimator.cluster, estimator.model, demand.train, num_gpus)
+    least_s = least_train_s(estimator.cluster, estimator.model, demand.train, num_gpus, estimator.rates)
     return least_s * demand.correction.train + demand.correction.train_fixed_s
 
 

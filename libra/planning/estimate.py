@@ -20,10 +20,11 @@ from libra.core.policy import Statistics
 from libra.cost.calibration import Correction, fit_training, moving_factor, observed_rollout_s
 from libra.cost.communication import weight_sync_s
 from libra.cost.memory import engine_bytes_per_gpu, engine_fits, usable_bytes
-from libra.cost.requests import Requests, compress, part
-from libra.cost.rollout import Engine, Load, Schedule, rollout_s, schedule_of, whole_load
+from libra.cost.rates import Rates
+from libra.cost.requests import Array, Batches, Requests, batches_of, compress
+from libra.cost.rollout import Engine, Load, Pace, Schedule, batch_loads, rollout_pace, rollout_s, schedule_of
 from libra.cost.training import TrainLoad, TrainTime, train_load, train_time
-from libra.planning.layout import RolloutLayout, of_instances
+from libra.planning.layout import Bucket, RolloutLayout, of_instances, of_pools
 from libra.planning.topology import GB, tensor_sizes
 
 
@@ -42,18 +43,24 @@ def plan_of(allocation: Allocation) -> Plan | None:
     )
 
 
-_PoolKey = tuple[int, int, int]
-"""Size of an instance and the points that it serves: `tp`, `low`, `high`."""
-_Bucket = tuple[tuple[_PoolKey, int], ...]
-"""Pools of one bucket with their counts."""
+_PoolKey = tuple[int, float, float]
+"""Size of an instance and the totals that it serves: `tp`, above `low_tok`, up to `high_tok`."""
+
+
+MIN_STEPS_SEEN = 40
+"""Steps over which an asynchronous pipeline is followed; the first quarter, while it fills, is not counted."""
+
+
+BALANCE_ROUNDS = 6
+"""Rounds in which a cap's live trajectories are moved to the slower buckets; the change halves or better in each."""
 
 
 class _Alone(NamedTuple):
-    """One instance with a bucket to itself; `speed` is buckets a second."""
+    """One instance with a bucket to itself; `speed` is buckets a second, batch by batch (inf for an empty one)."""
 
-    points: Requests
+    requests: Requests
     load: Load
-    speed: float
+    speed: Array
 
 
 @dataclass(frozen=True)
@@ -62,16 +69,37 @@ class Demand:
 
     run: RunStart
     requests: Requests
+    """The window as one batch, for the search."""
+    batches: Batches
+    """The window batch by batch, for the price of a layout."""
     train: TrainLoad
     schedule: Schedule
     sync_s: float
     correction: Correction = field(default_factory=Correction)
-    bucket_s: dict[_Bucket, float] = field(default_factory=dict, compare=False, repr=False)
-    """Uncorrected seconds of the buckets priced so far: candidates of one search share most of theirs."""
+    paces: dict[Bucket, Pace] = field(default_factory=dict, compare=False, repr=False)
+    """Uncorrected times of the buckets priced so far: candidates of one search share most of theirs."""
     alone: dict[_PoolKey, _Alone] = field(default_factory=dict, compare=False, repr=False)
     """The same for one instance that serves a bucket by itself."""
     train_times: dict[tuple[TrainLayout, int], TrainTime] = field(default_factory=dict, compare=False, repr=False)
     """The same for training layouts at a number of replicas."""
+
+
+def steady_step_s(life_s: Array, pace_s: float, train_s: float, sync_s: float, staleness: int) -> float:
+    """Mean step of an asynchronous pipeline whose batches live `life_s`, one after another and over again.
+
+    Version v + 1 is there a pace and a sync after version v, and a training and a sync after the last request of the
+    batch that started with version v - eta. A long life makes its own steps longer and the next ones no shorter than
+    the pace: the mean is above that of an even life.
+    """
+    lives = np.tile(life_s, -(-MIN_STEPS_SEEN // len(life_s))).tolist()
+    version_s = [0.0]
+    for v in range(len(lives)):
+        ready_s = version_s[v] + pace_s
+        if v >= staleness:
+            ready_s = max(ready_s, version_s[v - staleness] + lives[v - staleness] + train_s)
+        version_s.append(ready_s + sync_s)
+    seen = len(lives) // 4
+    return float((version_s[-1] - version_s[seen]) / (len(lives) - seen))
 
 
 @dataclass(frozen=True)
@@ -80,6 +108,7 @@ class Estimator:
 
     cluster: Cluster
     model: Model
+    rates: Rates = field(default_factory=Rates)
     _latest: dict[str, tuple[Statistics, Allocation | None, Demand]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -92,7 +121,7 @@ class Estimator:
     @cached_property
     def engines(self) -> dict[int, Engine]:
         """Every instance size that packs into nodes, whether or not the model fits it."""
-        return {tp: Engine(self.cluster, self.model, tp) for tp in tensor_sizes(self.cluster)}
+        return {tp: Engine(self.cluster, self.model, tp, self.rates) for tp in tensor_sizes(self.cluster)}
 
     def rollout_sizes(self, max_context_tok: int) -> tuple[int, ...]:
         """Sizes that serve the whole context. Raises `CapacityError` when there is none."""
@@ -119,12 +148,17 @@ class Estimator:
 
     def _demand(self, statistics: Statistics, allocation: Allocation | None) -> Demand:
         run = statistics.run
-        requests = compress(statistics.finished, run.batch)
+        requests, batches = compress(statistics.finished, run.batch), batches_of(statistics.finished, run.batch)
         measured = [step.sync_s for step in statistics.steps if step.sync_s > 0]
         colocated = run.pipeline.kind == "colocated"
-        sync_s = float(np.mean(measured)) if measured else weight_sync_s(self.cluster, self.model, colocated=colocated)
-        demand = Demand(run, requests, train_load(requests), schedule_of(run.pipeline, run.batch), sync_s)
+        sync_s = float(np.mean(measured)) if measured else self.sync_s(colocated=colocated)
+        schedule = schedule_of(run.pipeline, run.batch)
+        demand = Demand(run, requests, batches, train_load(batches), schedule, sync_s)
         return replace(demand, correction=self._correction(demand, statistics.steps, allocation))
+
+    def sync_s(self, *, colocated: bool) -> float:
+        """Weights from training to the engines."""
+        return weight_sync_s(self.cluster, self.model, colocated=colocated, rates=self.rates)
 
     def _correction(self, demand: Demand, steps: Sequence[StepEnd], allocation: Allocation | None) -> Correction:
         """Training learns from every step of the window, rollout only from those since the last change of layout; it
@@ -140,7 +174,7 @@ class Estimator:
         current = plan_of(allocation) if allocation else None
         if allocation is None or current is None or not current.instances:
             return Correction(train=factor, train_fixed_s=fixed_s)
-        rollout_estimate_s = self.raw_rollout_s(demand, self.serving(current, demand.requests))
+        rollout_estimate_s = self._alone_s(demand, self._pace(demand, self.serving(current)))
         same = [s for s in steps if (s.train_layout, s.train_dp) == (allocation.train, allocation.train_dp)]
         seen = [observed_rollout_s(step, demand.run.pipeline.kind) for step in same]
         ratios = [s / rollout_estimate_s for s in seen if s is not None and rollout_estimate_s > 0]
@@ -158,51 +192,94 @@ class Estimator:
             found = self._learned["rollout"] = run, {}
         return found[1]
 
-    def serving(self, plan: Plan, requests: Requests) -> RolloutLayout:
-        """Instances of `plan` that serve rollout in its state, as pools."""
+    def serving(self, plan: Plan) -> tuple[Bucket, ...]:
+        """Buckets of the instances of `plan` that serve rollout in its state."""
         lent = set(plan.hybrid_training)
-        return of_instances([i for i in plan.instances if i.hybrid not in lent], plan.bounds_tok, requests)
+        return of_instances([i for i in plan.instances if i.hybrid not in lent], plan.bounds_tok)
 
     def raw_train(self, demand: Demand, layout: TrainLayout, dp: int) -> TrainTime:
         """Uncorrected."""
         found = demand.train_times.get((layout, dp))
         if found is None:
-            found = demand.train_times[layout, dp] = train_time(self.cluster, self.model, layout, demand.train, dp)
+            found = demand.train_times[layout, dp] = train_time(
+                self.cluster, self.model, layout, demand.train, dp, self.rates
+            )
         return found
 
     def raw_rollout_s(self, demand: Demand, layout: RolloutLayout) -> float:
-        """Uncorrected makespan: the slowest bucket. Inside a bucket requests are shared by speed, not by length."""
-        if not layout.pools:
-            return float("inf")
-        buckets: dict[tuple[int, int], list[tuple[_PoolKey, int]]] = {}
-        for pool in layout.pools:
-            if pool.low != pool.high:
-                buckets.setdefault((pool.low, pool.high), []).append(((pool.tp, pool.low, pool.high), pool.count))
-        return max((self._bucket_s(demand, tuple(pools)) for pools in buckets.values()), default=0.0)
+        """Uncorrected mean makespan of a batch (see `_pace`), training aside."""
+        return self._alone_s(demand, self._pace(demand, of_pools(layout, demand.requests)))
 
-    def _bucket_s(self, demand: Demand, pools: _Bucket) -> float:
-        """Uncorrected makespan of the pools that share a bucket; inf where none of them can serve it."""
-        found = demand.bucket_s.get(pools)
+    def _alone_s(self, demand: Demand, pace: Pace) -> float:
+        """Mean over batches as if training took no time."""
+        return float(np.mean(np.maximum(pace.work_s, pace.life_s / ((demand.schedule.staleness or 0) + 1))))
+
+    def _pace(self, demand: Demand, buckets: Sequence[Bucket]) -> Pace:
+        """Uncorrected times of each batch: those of its slowest bucket. Inside a bucket requests are shared by speed,
+        not by length."""
+        if not buckets:
+            return Pace(np.full(demand.batches.num, np.inf), np.zeros(demand.batches.num))
+        paces = [self._bucket_pace(demand, bucket) for bucket in buckets]
+        if len(buckets) > 1 and demand.schedule.live_share < demand.schedule.most_live:
+            paces = self._balanced(demand, buckets, paces)
+        return Pace(*(np.maximum.reduce(each) for each in zip(*paces, strict=True)))
+
+    def _balanced(self, demand: Demand, buckets: Sequence[Bucket], paces: list[Pace]) -> list[Pace]:
+        """With a cap on live trajectories the slow buckets come to hold more of them than their part of the batch, as
+        in any closed network of queues, until all are as fast or hold all they may."""
+        schedule, num = demand.schedule, [self._num(demand, bucket) for bucket in buckets]
+        live = [each * schedule.live_share for each in num]
+        cap = sum(live)
+        for _ in range(BALANCE_ROUNDS):
+            wanted = [mine * pace.work_s for mine, pace in zip(live, paces, strict=True)]
+            scale = cap / np.maximum(sum(wanted), 1e-12)
+            live = [
+                np.minimum(each * scale, count * schedule.most_live) for each, count in zip(wanted, num, strict=True)
+            ]
+            shares = [mine / np.maximum(count, 1e-12) for mine, count in zip(live, num, strict=True)]
+            paces = [
+                self._priced(demand, bucket, replace(schedule, live_share=share))
+                for bucket, share in zip(buckets, shares, strict=True)
+            ]
+        return paces
+
+    def _num(self, demand: Demand, bucket: Bucket) -> Array:
+        """Requests of each batch in a bucket."""
+        return np.asarray(self._alone(demand, (bucket.sizes[0][0], bucket.low_tok, bucket.high_tok)).load.num)
+
+    def _bucket_pace(self, demand: Demand, bucket: Bucket) -> Pace:
+        """Uncorrected times of each batch in one bucket; inf where none of its instances can serve it."""
+        found = demand.paces.get(bucket)
         if found is None:
-            total = sum(self._alone(demand, key).speed * count for key, count in pools)
-            found = max(self._taken_s(demand, key, total) for key, _ in pools) if total > 0 else float("inf")
-            demand.bucket_s[pools] = found
+            found = demand.paces[bucket] = self._priced(demand, bucket, demand.schedule)
         return found
+
+    def _priced(self, demand: Demand, bucket: Bucket, schedule: Schedule) -> Pace:
+        keys = [(tp, bucket.low_tok, bucket.high_tok) for tp, _ in bucket.sizes]
+        alone = [self._alone(demand, key) for key in keys]
+        total = sum(each.speed * count for each, (_, count) in zip(alone, bucket.sizes, strict=True))
+        return self._shared(keys, alone, np.asarray(total), schedule)
+
+    def _shared(self, keys: Sequence[_PoolKey], alone: Sequence[_Alone], total: Array, schedule: Schedule) -> Pace:
+        """Times of the instances for their shares, which go by speed; a batch with nothing to serve takes none."""
+        paces = []
+        for (tp, _, _), each in zip(keys, alone, strict=True):
+            share = np.divide(each.speed, total, out=np.ones_like(total), where=np.isfinite(total) & (total > 0))
+            pace = rollout_pace(self.engines[tp], each.requests, each.load, schedule, share)
+            paces.append(Pace(*(np.where(share > 0, time, 0.0) for time in pace)))
+        work_s, life_s = (np.maximum.reduce(each) for each in zip(*paces, strict=True))
+        return Pace(np.where(total > 0, work_s, np.inf), life_s)
 
     def _alone(self, demand: Demand, key: _PoolKey) -> _Alone:
         found = demand.alone.get(key)
         if found is None:
-            tp, low, high = key
-            points = part(demand.requests, low, high)
-            load = whole_load(self.engines[tp], points)
-            speed = 1 / float(rollout_s(self.engines[tp], points, load, demand.schedule))
-            found = demand.alone[key] = _Alone(points, load, speed)
+            tp, low_tok, high_tok = key
+            some = demand.batches.between(low_tok, high_tok)
+            load = batch_loads(self.engines[tp], some, demand.schedule.staleness or 0)
+            seconds = rollout_s(self.engines[tp], some.requests, load, demand.schedule)
+            with np.errstate(divide="ignore"):
+                found = demand.alone[key] = _Alone(some.requests, load, 1 / seconds)
         return found
-
-    def _taken_s(self, demand: Demand, key: _PoolKey, total_speed: float) -> float:
-        """Time of an instance for its share of the bucket, which goes by speed."""
-        points, load, speed = self._alone(demand, key)
-        return float(rollout_s(self.engines[key[0]], points, load, demand.schedule, speed / total_speed))
 
     def train_s(self, demand: Demand, time: TrainTime) -> float:
         """Corrected, and never faster than the hardware's peak."""
@@ -210,19 +287,38 @@ class Estimator:
         return max(time.floor_s, corrected)
 
     def rollout_s(self, demand: Demand, layout: RolloutLayout) -> float:
-        """Corrected."""
+        """Corrected mean makespan, training aside."""
         return self.raw_rollout_s(demand, layout) * demand.correction.rollout
 
-    def combine(self, demand: Demand, rollout_time_s: float, train_time_s: float) -> Estimate:
-        """Step time by pipeline: one stage after the other (colocated, or staleness 0), else the slower of the two."""
+    def rollout_pace(self, demand: Demand, buckets: Sequence[Bucket]) -> Pace:
+        """Corrected times of each batch."""
+        pace, factor = self._pace(demand, buckets), demand.correction.rollout
+        return Pace(pace.work_s * factor, pace.life_s * factor)
+
+    def combine(self, demand: Demand, rollout: Pace, train_time_s: float) -> Estimate:
+        """Step time by pipeline, as the mean over the window's batches.
+
+        Colocated, or staleness 0: one stage after the other. Barrier: the slower of the two, batch by batch, since no
+        batch makes up for another one's wait. Asynchronous with staleness eta: a batch that starts at version v is
+        trained and synced before version v + eta + 1, so that `eta + 1` steps hold its last request, training and
+        sync; and no stage is faster than its own pace.
+        """
         pipeline = demand.run.pipeline
-        serial = pipeline.kind == "colocated" or (pipeline.kind == "async" and pipeline.staleness == 0)
-        busy_s = rollout_time_s + train_time_s if serial else max(rollout_time_s, train_time_s)
-        return Estimate(rollout_time_s, train_time_s, busy_s + demand.sync_s)
+        if pipeline.kind == "colocated" or (pipeline.kind == "async" and pipeline.staleness == 0):
+            rollout_time_s = float(np.mean(rollout.work_s))
+            return Estimate(rollout_time_s, train_time_s, rollout_time_s + train_time_s + demand.sync_s)
+        if pipeline.kind == "barrier":
+            step_s = float(np.mean(np.maximum(rollout.work_s, train_time_s))) + demand.sync_s
+            return Estimate(float(np.mean(rollout.work_s)), train_time_s, step_s)
+        work_s = float(np.mean(rollout.work_s))
+        step_s = steady_step_s(
+            rollout.life_s, max(train_time_s, work_s), train_time_s, demand.sync_s, pipeline.staleness
+        )
+        alone_s = steady_step_s(rollout.life_s, work_s, train_time_s, demand.sync_s, pipeline.staleness)
+        return Estimate(alone_s - demand.sync_s, train_time_s, step_s)
 
     def estimate(self, plan: Plan, demand: Demand) -> Estimate:
         """Expectation for `plan` in the state that its `hybrid_training` names."""
         dp = plan.train.dp + len(plan.hybrid_training)
         train_time_s = self.train_s(demand, self.raw_train(demand, plan.train, dp))
-        rollout_time_s = self.rollout_s(demand, self.serving(plan, demand.requests))
-        return self.combine(demand, rollout_time_s, train_time_s)
+        return self.combine(demand, self.rollout_pace(demand, self.serving(plan)), train_time_s)

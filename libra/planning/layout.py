@@ -5,6 +5,7 @@ What the search compares, and what a plan or an observed allocation is turned in
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -29,6 +30,14 @@ class Pool(msgspec.Struct, frozen=True):
     @property
     def num_gpus(self) -> int:
         return self.tp * self.count
+
+
+class Bucket(msgspec.Struct, frozen=True):
+    """Requests of more than `low_tok` and at most `high_tok` tokens in all, and its instances as (size, count)."""
+
+    low_tok: float
+    high_tok: float
+    sizes: tuple[tuple[int, int], ...]
 
 
 class RolloutLayout(msgspec.Struct, frozen=True):
@@ -97,17 +106,30 @@ def bounds_tok(layout: RolloutLayout, requests: Requests, max_context_tok: int) 
     return ascending([int(requests.upper_tok[edge - 1]) for edge in layout.edges[:-1]], max_context_tok)
 
 
-def of_instances(instances: Sequence[InstanceSpec], bounds: Sequence[int], requests: Requests) -> RolloutLayout:
-    """Pools of named instances. Points above the last bound belong to the last bucket; a bucket that no instance
-    serves leaves its points to the next one up, or to the last served one."""
+def of_instances(instances: Sequence[InstanceSpec], bounds: Sequence[int]) -> tuple[Bucket, ...]:
+    """Buckets of named instances, ascending. Totals above the last bound belong to the last bucket; a bucket that no
+    instance serves leaves its lengths to the next one up, or to the last served one."""
     served = sorted({i.bucket for i in instances})
-    pools: list[Pool] = []
-    low = 0
+    found: list[Bucket] = []
+    low_tok = 0.0
     for bucket in served:
-        is_last = bucket == served[-1]
-        high = len(requests) if is_last else int((requests.total_tok <= bounds[bucket]).sum())
-        for tp in sorted({i.tp for i in instances if i.bucket == bucket}):
-            count = sum(1 for i in instances if i.bucket == bucket and i.tp == tp)
-            pools.append(Pool(tp, count, low, max(low, high)))
-        low = max(low, high)
-    return RolloutLayout(tuple(pools))
+        high_tok = float("inf") if bucket == served[-1] else float(bounds[bucket])
+        counts = Counter(i.tp for i in instances if i.bucket == bucket)
+        found.append(Bucket(low_tok, high_tok, tuple(sorted(counts.items()))))
+        low_tok = high_tok
+    return tuple(found)
+
+
+def of_pools(layout: RolloutLayout, requests: Requests) -> tuple[Bucket, ...]:
+    """The same of a layout in points of `requests`; a pool without a point serves nothing."""
+    counts: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for pool in layout.pools:
+        if pool.low != pool.high:
+            counts.setdefault((pool.low, pool.high), []).append((pool.tp, pool.count))
+
+    def edge_tok(point: int) -> float:
+        if point == len(requests):
+            return float("inf")
+        return float(requests.upper_tok[point - 1]) if point else 0.0
+
+    return tuple(Bucket(edge_tok(low), edge_tok(high), tuple(sizes)) for (low, high), sizes in counts.items())

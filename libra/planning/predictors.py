@@ -176,10 +176,7 @@ def raw_stages_s(estimator: Estimator, setting: Setting) -> tuple[float, float]:
     """What the estimate says of rollout and training before any correction."""
     job = setting.job
     assert job is not None, "a corrected estimate is asked about layouts only"
-    demand = estimator.demand(job.statistics, None)
-    plan = job.plan
-    dp = plan.train.dp + len(plan.hybrid_training)
-    rollout = estimator.raw_rollout_s(demand, estimator.serving(plan, demand.requests))
-    if not 0 < rollout < float("inf"):
+    expected = estimator.estimate(job.plan, estimator.demand(job.statistics, None))
+    if not 0 < expected.rollout_s < float("inf"):
         raise ConfigError("no estimate for this rollout: an instance cannot serve its lengths", where=setting.name)
-    return rollout, estimator.raw_train(demand, plan.train, dp).total_s
+    return expected.rollout_s, expected.train_s

@@ -7,7 +7,7 @@ always among the candidates. The plan with the least expected step wins; near-ti
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import ceil
 
@@ -17,11 +17,13 @@ from libra.core.errors import CapacityError, ConfigError
 from libra.core.hardware import Cluster, Model
 from libra.core.plan import Allocation, Estimate, Plan
 from libra.core.policy import Statistics
+from libra.cost.rates import Rates
+from libra.cost.rollout import Pace
 from libra.planning.assemble import mark_hybrids, name_instances
 from libra.planning.estimate import Demand, Estimator, plan_of
 from libra.planning.homogeneous import fill, homogeneous_layouts
 from libra.planning.intervals import Table, interval_costs, solve
-from libra.planning.layout import RolloutLayout, bounds_tok, coarsen, merge
+from libra.planning.layout import RolloutLayout, bounds_tok, coarsen, merge, of_pools
 from libra.planning.topology import RUNNABLE, Leaf, Limits, Space, divisors, leaves, no_layout
 from libra.planning.tree import fastest
 
@@ -50,7 +52,6 @@ class Candidate:
 
     leaf: Leaf
     rollout: RolloutLayout
-    rollout_s: float
     expected: Estimate
 
 
@@ -76,10 +77,11 @@ class JointPlanner:
     min_repartition_share: float = 0.05
     space: Space = RUNNABLE
     limits: Limits | None = None
+    rates: Rates = field(default_factory=Rates)
 
     @cached_property
     def estimator(self) -> Estimator:
-        return Estimator(self.cluster, self.model)
+        return Estimator(self.cluster, self.model, self.rates)
 
     def plan(self, statistics: Statistics, allocation: Allocation | None) -> Plan:
         """Best plan for one step of the window's demand. Raises `CapacityError` when nothing fits."""
@@ -139,10 +141,10 @@ class JointPlanner:
             if not found:
                 continue
             rollouts = self._rollouts(demand, total if colocated else total - num_train, sizes, table)
-            for rollout, rollout_s in rollouts:
+            for rollout, pace in rollouts:
                 for leaf in found:
-                    expected = self.estimator.combine(demand, rollout_s, self.estimator.train_s(demand, leaf.time))
-                    yield Candidate(leaf, rollout, rollout_s, expected)
+                    expected = self.estimator.combine(demand, pace, self.estimator.train_s(demand, leaf.time))
+                    yield Candidate(leaf, rollout, expected)
 
     def _table(self, demand: Demand, sizes: Sequence[int], num_gpus: int) -> Table | None:
         if not self.heterogeneous:
@@ -154,9 +156,13 @@ class JointPlanner:
         """The fastest leaf; with a hybrid pool the fastest per replica size, since replicas are what moves."""
         context = demand.run.max_context_tok
         if self.limits is not None:
-            found = leaves(self.cluster, self.model, num_train, demand.train, context, limits=self.limits)
+            found = leaves(
+                self.cluster, self.model, num_train, demand.train, context, limits=self.limits, rates=self.rates
+            )
             return self._distinct(found) if self.hybrid_replicas else found[:1]
-        search = partial(fastest, self.cluster, self.model, num_train, demand.train, context, self.space)
+        search = partial(
+            fastest, self.cluster, self.model, num_train, demand.train, context, self.space, rates=self.rates
+        )
         # With expert parallelism one replica does not hold all experts, so it cannot come and go.
         sizes = divisors(num_train) if self.hybrid_replicas else ()
         per_size = [leaf for size in sizes if (leaf := search(replica_gpus=size, split_experts=False))]
@@ -171,7 +177,7 @@ class JointPlanner:
 
     def _rollouts(
         self, demand: Demand, num_gpus: int, sizes: Sequence[int], table: Table | None
-    ) -> list[tuple[RolloutLayout, float]]:
+    ) -> list[tuple[RolloutLayout, Pace]]:
         found = list(homogeneous_layouts(num_gpus, sizes, len(demand.requests)))
         if table is not None and (intervals := table.intervals(num_gpus)):
             mixed = coarsen(merge(intervals), demand.requests, demand.run.max_context_tok)
@@ -179,7 +185,7 @@ class JointPlanner:
             # Equal instances are a homogeneous layout, which serves one bucket and stands above.
             if not mixed.is_homogeneous or not found:
                 found.append(mixed)
-        return [(layout, self.estimator.rollout_s(demand, layout)) for layout in found]
+        return [(layout, self.estimator.rollout_pace(demand, of_pools(layout, demand.requests))) for layout in found]
 
     def _assemble(self, demand: Demand, chosen: Candidate, allocation: Allocation | None) -> Plan:
         bounds = bounds_tok(chosen.rollout, demand.requests, demand.run.max_context_tok)

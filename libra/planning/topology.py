@@ -15,6 +15,7 @@ from libra.core.errors import CapacityError
 from libra.core.hardware import Cluster, Model
 from libra.core.plan import TrainLayout
 from libra.cost.memory import train_bytes_per_gpu, train_fits, usable_bytes
+from libra.cost.rates import Rates
 from libra.cost.training import TrainLoad, TrainTime, train_time
 
 TENSOR_SIZES = (1, 2, 4, 8)
@@ -117,6 +118,7 @@ def leaves(
     max_context_tok: int,
     *,
     limits: Limits | None = None,
+    rates: Rates | None = None,
 ) -> tuple[Leaf, ...]:
     """Layouts of `num_gpus` GPUs that fit memory, fastest first; empty when there is none.
 
@@ -124,7 +126,7 @@ def leaves(
     """
     limits = limits or Limits()
     fitting = [
-        Leaf(layout, train_time(cluster, model, layout, load))
+        Leaf(layout, train_time(cluster, model, layout, load, rates=rates))
         for layout in layouts(cluster, model, num_gpus, max_context_tok, limits=limits)
         if train_fits(cluster.gpu, model, layout)
     ]

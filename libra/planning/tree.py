@@ -8,7 +8,8 @@ below, a node with no smaller bound. What is still waiting then is pruned, unsee
 Why the bounds hold. With `G = tp pp cp dp` GPUs, `B >= total / dp` tokens on the busiest replica, `L` layers:
 
 - Passes: a leaf has at least those of the space's leanest recompute setting, and every term grows with them.
-- Compute: `F(B) / (tp pp cp)`, F linear in tokens and in squares, both at least their even share: `>= F(total) / G`.
+- Compute and memory traffic: `F(B) / (tp pp cp)`, F linear in tokens and in squares, both at least their even share:
+  `>= F(total) / G`.
 - Layer tokens of a rank, `B L / (pp cp) >= total L tp / G`: known as soon as `tp` is. Traffic of tensor parallelism and
   of experts grows with them; their latencies, at least none, are left out.
 - Experts: the more ranks of a group share a node, the fewer bytes leave it; at most `gpus_per_node / tp` do.
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
 
@@ -35,6 +36,7 @@ from libra.core.hardware import BYTES_BF16, Cluster, Model
 from libra.core.plan import TrainLayout
 from libra.cost.communication import gradient_sync_s, network_bytes_s
 from libra.cost.memory import WEIGHT_AND_GRADIENT_BYTES, train_fits, train_params_per_gpu, usable_bytes
+from libra.cost.rates import Rates
 from libra.cost.training import (
     TrainLoad,
     TrainTime,
@@ -45,6 +47,7 @@ from libra.cost.training import (
     optimizer_s,
     pipeline_s,
     stage_time,
+    stream_s,
     tensor_s,
     train_efficiency,
     train_time,
@@ -74,6 +77,7 @@ class Tree:
     max_dp: int | None = None
     replica_gpus: int | None = None
     split_experts: bool = True
+    rates: Rates = field(default_factory=Rates)
 
     def ascending(self) -> Iterator[Leaf]:
         """Every leaf that fits memory, fastest first; only as much of the tree is looked at as that takes."""
@@ -135,7 +139,7 @@ class Tree:
                 leaf = (*node, vpp, multiple * self.max_context_tok)
                 layout = self.layout(leaf)
                 if train_fits(self.cluster.gpu, self.model, layout) and self.has_micro_batches(layout):
-                    time = train_time(self.cluster, self.model, layout, self.load)
+                    time = train_time(self.cluster, self.model, layout, self.load, rates=self.rates)
                     yield time.total_s, True, leaf, time
 
     def has_micro_batches(self, layout: TrainLayout) -> bool:
@@ -154,13 +158,15 @@ class Tree:
 
     @cached_property
     def _even_s(self) -> float:
-        """Compute if all GPUs had the same share."""
+        """Compute and memory traffic if all GPUs had the same share."""
         flops = self._passes * forward_flops(self.model, self.load.total_tok, self.load.square_tok)
-        return flops / (self.num_gpus * self.cluster.gpu.peak_tflops * 1e12 * train_efficiency(self.model))
+        rate = self.num_gpus * self.cluster.gpu.peak_tflops * 1e12 * train_efficiency(self.model, self.rates)
+        tok = self._passes * self.load.total_tok
+        return flops / rate + stream_s(self.cluster, self.model, tok, self.num_gpus, self.rates)
 
     @cached_property
-    def _optimizer_s(self) -> float:
-        return optimizer_s(self.cluster, self.model, self.num_gpus)
+    def _constant_s(self) -> float:
+        return optimizer_s(self.cluster, self.model, self.num_gpus) + self.rates.train_fixed_s
 
     def bound_s(self, node: Node) -> float:
         """Seconds that no leaf below a node is under (the module says why)."""
@@ -168,12 +174,12 @@ class Tree:
             return self._shape_bound_s(node)
         tp = node[0]
         layer_tok = self.load.total_tok * self.model.num_layers * tp / self.num_gpus
-        stage_s = self._even_s + tensor_s(self.cluster, self.model, tp, self._passes, layer_tok, 0)
+        stage_s = self._even_s + tensor_s(self.cluster, self.model, tp, self._passes, layer_tok, 0, self.rates)
         if len(node) > 1:
             stage_s += self._leaving_s(tp, node[1], layer_tok)
         if len(node) > 2:
             stage_s *= 1 + self._least_idle(node[2], self.num_gpus / (tp * node[2] * max(self.space.context_sizes)))
-        return stage_s + self._optimizer_s
+        return stage_s + self._constant_s
 
     def _leaving_s(self, tp: int, ep: int, layer_tok: float) -> float:
         """Experts' traffic over the network with as many ranks of a group in a node as there can be."""
@@ -191,10 +197,10 @@ class Tree:
     def _shape_bound_s(self, node: Node) -> float:
         layout = self.layout(node)
         passes = self._passes if len(node) == 4 else num_passes(layout)
-        stage = stage_time(self.cluster, self.model, layout, self.load, layout.dp, passes, 0)
+        stage = stage_time(self.cluster, self.model, layout, self.load, layout.dp, passes, 0, self.rates)
         work_s = stage.total_s * (1 + self._least_idle(layout.pp, layout.dp, stage.longest_share))
         sends_s = pipeline_s(self.cluster, self.model, layout, stage.tok, 1)
-        return work_s + sends_s + gradient_sync_s(self.cluster, self.model, layout, layout.dp) + self._optimizer_s
+        return work_s + sends_s + gradient_sync_s(self.cluster, self.model, layout, layout.dp) + self._constant_s
 
     def _may_fit(self, node: Node) -> bool:
         """Weights and gradients of three degrees, which neither `cp` nor `dp` split; the leanest leaf of more."""
@@ -215,13 +221,17 @@ def fastest(
     *,
     replica_gpus: int | None = None,
     split_experts: bool = True,
+    rates: Rates | None = None,
 ) -> Leaf | None:
     """The fastest leaf; None when nothing fits. Of its micro-batches the smallest that costs less than `LEAN_SHARE`.
 
     Layouts with more replicas than trajectories, which leave some idle, are taken only when there is no other.
     """
     for max_dp in (max(1, round(load.num)), None):
-        tree = Tree(cluster, model, num_gpus, load, max_context_tok, space, max_dp, replica_gpus, split_experts)
+        tree = Tree(
+            cluster, model, num_gpus, load, max_context_tok, space, max_dp, replica_gpus, split_experts,
+            rates or Rates(),
+        )  # fmt: skip
         found = next(tree.ascending(), None)
         if found is not None:
             return _leaner(tree, found)
@@ -231,7 +241,7 @@ def fastest(
 def _leaner(tree: Tree, found: Leaf) -> Leaf:
     for multiple in sorted(tree.space.micro_batches):
         layout = msgspec.structs.replace(found.layout, micro_batch_tok=multiple * tree.max_context_tok)
-        time = train_time(tree.cluster, tree.model, layout, tree.load)
+        time = train_time(tree.cluster, tree.model, layout, tree.load, rates=tree.rates)
         if tree.has_micro_batches(layout) and time.total_s <= found.time.total_s * (1 + LEAN_SHARE):
             return Leaf(layout, time)
     return found

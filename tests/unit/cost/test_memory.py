@@ -34,8 +34,8 @@ def test_kv_bytes_are_split_by_heads_and_no_further() -> None:
 def test_fault_2_capacity_uses_bytes_of_one_gpu_throughout(tp: int) -> None:
     """Total cache bytes over the instance never exceed what its memory has left beside the weights."""
     used = kv_capacity_tok(GPU, Q14, tp) * Q14.kv_bytes_per_tok + Q14.weight_bytes
-    assert used <= tp * GPU.memory_gb * 1e9 * 0.9
-    assert kv_capacity_tok(GPU, Q14, 1) == int((72e9 - 2e9 - Q14.weight_bytes) / Q14.kv_bytes_per_tok)
+    assert used <= tp * GPU.memory_gb * 2**30 * 0.9
+    assert kv_capacity_tok(GPU, Q14, 1) == int((72 * 2**30 - 2e9 - Q14.weight_bytes) / Q14.kv_bytes_per_tok)
 
 
 def test_fault_7_head_dim_is_the_models_own() -> None:

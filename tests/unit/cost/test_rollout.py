@@ -8,6 +8,7 @@ import pytest
 from libra.clusters import load_cluster
 from libra.core.events import PipelineSpec
 from libra.core.policy import Finished
+from libra.cost.rates import Rates
 from libra.cost.requests import compress, part
 from libra.cost.rollout import Engine, Schedule, interval_loads, rollout_s, schedule_of, serial_s, whole_load
 from libra.models import load_model
@@ -80,13 +81,22 @@ def test_fault_8_a_request_above_the_capacity_is_never_served() -> None:
     assert np.isfinite(seconds(8, Finished(0, 400_000, 0, 1, 0.0)))
 
 
+def moe(skew: float) -> Engine:
+    return Engine(CLUSTER, MOE, 1, Rates(skew=skew))
+
+
 def test_more_experts_are_read_at_larger_batches() -> None:
-    moe = engine(1, MOE)
-    one, many = moe.weight_read_bytes(1.0), moe.weight_read_bytes(64.0)
-    assert one == pytest.approx(2 * moe.matmul_params)
+    one, many = moe(0.0).weight_read_bytes(1.0), moe(0.0).weight_read_bytes(64.0)
+    assert one == pytest.approx(2 * moe(0.0).matmul_params)
     hit = 128 * (1 - (1 - 8 / 128) ** 64)
-    assert many == pytest.approx(2 * (moe.matmul_params + 48 * MOE.expert_params * (hit - 8)))
-    assert moe.weight_read_bytes(1e6) <= MOE.weight_bytes
+    assert many == pytest.approx(2 * (moe(0.0).matmul_params + 48 * MOE.expert_params * (hit - 8)))
+    assert moe(0.0).weight_read_bytes(1e6) <= MOE.weight_bytes
+
+
+def test_fewer_experts_are_read_where_some_are_popular() -> None:
+    reads = [moe(skew).weight_read_bytes(32.0) for skew in (0.0, 0.5, 1.0, 2.0)]
+    assert reads == sorted(reads, reverse=True)
+    assert reads[-1] < 0.5 * reads[0]
 
 
 @pytest.mark.parametrize("schedule", [TOGETHER, Schedule(2.0, 1)])

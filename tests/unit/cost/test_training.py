@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+from itertools import product
+
+import numpy as np
 import pytest
 
 from libra.clusters import load_cluster
 from libra.core.plan import TrainLayout
-from libra.cost.communication import link_bytes_s
+from libra.cost.communication import LINK_EFFICIENCY, link_bytes_s
+from libra.cost.rates import Rates
 from libra.cost.training import (
     TrainLoad,
     context_s,
     forward_flops,
+    forward_stream_bytes,
     idle_ratio,
     num_micro_batches,
     pipeline_s,
@@ -120,7 +125,7 @@ def test_context_parallelism_spreads_a_long_sequence() -> None:
 
 def test_every_collective_of_a_micro_batch_has_its_latency() -> None:
     model = load_model("qwen3-14b")
-    one, four = (tensor_s(CLUSTER, model, 4, 5, 1e6, calls) for calls in (40, 160))
+    one, four = (tensor_s(CLUSTER, model, 4, 5, 1e6, calls, Rates(train_link=LINK_EFFICIENCY)) for calls in (40, 160))
     assert four - one == pytest.approx(8 * 120 * 10e-6)
 
 
@@ -129,3 +134,32 @@ def test_the_pipeline_waits_for_the_widest_micro_batch() -> None:
     assert idle_ratio(4, 1, 10, longest_share=0.5) == 3 * 0.5
     assert idle_ratio(4, 3, 10, longest_share=0.5) == 0.5
     assert idle_ratio(4, 1, 10, longest_share=0.01) == pytest.approx(3 / 10)
+
+
+def test_the_busiest_rank_is_bounded_below_by_what_must_meet() -> None:
+    """Against every assignment of up to seven sequences to two or three ranks."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        lengths = sorted(rng.integers(1, 100, int(rng.integers(1, 8))).tolist(), reverse=True)
+        dp = int(rng.integers(2, 4))
+        load = TrainLoad(len(lengths), sum(lengths), 0.0, lengths[0], tuple(lengths))
+        best = min(
+            max(sum(tok for tok, rank in zip(lengths, ranks, strict=True) if rank == r) for r in range(dp))
+            for ranks in product(range(dp), repeat=len(lengths))
+        )
+        assert max(sum(lengths) / dp, lengths[0]) <= load.busiest_tok(dp) <= best
+
+
+def test_three_equal_sequences_on_two_ranks_meet() -> None:
+    assert TrainLoad(3, 300, 0.0, 100, (100.0, 100.0, 100.0)).busiest_tok(2) == 200.0
+
+
+def test_small_models_move_more_bytes_for_each_flop() -> None:
+    """Norms and activations grow with the width, products with its square."""
+    shares = [
+        forward_stream_bytes(model, 1e6) / forward_flops(model, 1e6, 0.0)
+        for model in (load_model(name) for name in ("qwen3-4b", "qwen3-8b", "qwen3-14b"))
+    ]
+    assert shares == sorted(shares, reverse=True)
+    q4 = load_model("qwen3-4b")
+    assert forward_stream_bytes(q4, 1.0) == 2 * 36 * (10 * 2560 + 2 * (32 + 8) * 128 + 3 * 9728)

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 
 from libra.core.hardware import Cluster, Model
 from libra.core.plan import Estimate, InstanceSpec, Plan, TrainLayout
-from libra.planning.estimate import Estimator, plan_of
-from libra.planning.layout import Pool, RolloutLayout
+from libra.core.policy import Finished
+from libra.cost.rollout import Pace
+from libra.planning.estimate import Estimator, plan_of, steady_step_s
+from libra.planning.layout import Bucket, Pool, RolloutLayout
 
 CORE = TrainLayout(tp=4, dp=4)
 
@@ -62,7 +65,85 @@ def test_the_slowest_bucket_is_the_makespan(cluster: Cluster, model: Model, stat
     assert estimator.raw_rollout_s(demand, RolloutLayout((low, high))) == max(each)
 
 
+def pace(*work_s: float, life_s: float = 0.0) -> Pace:
+    return Pace(np.array(work_s), np.full(len(work_s), life_s))
+
+
 def test_staleness_zero_serialises_the_stages(cluster: Cluster, model: Model, statistics) -> None:
     estimator = Estimator(cluster, model)
     demand = estimator.demand(statistics(kind="async", staleness=0), None)
-    assert estimator.combine(demand, 10.0, 4.0) == Estimate(10.0, 4.0, 14.0 + demand.sync_s)
+    assert estimator.combine(demand, pace(8.0, 12.0), 4.0) == Estimate(10.0, 4.0, 14.0 + demand.sync_s)
+
+
+def test_a_barrier_waits_for_the_slower_stage_of_every_batch(cluster: Cluster, model: Model, statistics) -> None:
+    """Batches of 2 and 10 s beside 6 s of training take 6 and 10: more than the mean of either stage."""
+    estimator = Estimator(cluster, model)
+    demand = estimator.demand(statistics(), None)
+    assert estimator.combine(demand, pace(2.0, 10.0), 6.0) == Estimate(6.0, 6.0, 8.0 + demand.sync_s)
+
+
+def test_eta_plus_one_steps_hold_the_last_request_training_and_sync(cluster: Cluster, model: Model, statistics) -> None:
+    estimator = Estimator(cluster, model)
+    demand = estimator.demand(statistics(kind="async", staleness=1), None)
+    expected = estimator.combine(demand, pace(5.0, life_s=40.0), 10.0)
+    assert expected.step_s == pytest.approx((40.0 + 10.0 + demand.sync_s) / 2)
+    assert estimator.combine(demand, pace(5.0, life_s=4.0), 10.0).step_s == pytest.approx(10.0 + demand.sync_s)
+
+
+def test_a_layout_costs_the_mean_of_its_batches_not_the_batch_of_their_mean(
+    cluster: Cluster, model: Model, statistics
+) -> None:
+    """Eight batches, of which one holds all long requests: seven wait for nothing."""
+    short, long = Finished(100, 900, 0, 1, 0.0), Finished(100, 19_900, 0, 1, 0.0)
+    layout = RolloutLayout((Pool(1, 8, 0, 32),))
+
+    def seconds(*finished: Finished) -> float:
+        estimator = Estimator(cluster, model)
+        asked = msgspec.structs.replace(statistics(32), finished=finished)
+        return estimator.raw_rollout_s(estimator.demand(asked, None), layout)
+
+    uneven = seconds(*[long] * 32, *[short] * 224)
+    assert uneven == pytest.approx(seconds(*[long] * 32) / 8 + seconds(*[short] * 32) * 7 / 8)
+    assert uneven < 0.25 * seconds(*([long] * 4 + [short] * 28) * 8)
+
+
+def test_slow_tools_of_short_requests_are_waited_for(cluster: Cluster, model: Model, statistics) -> None:
+    """The longest in tokens is not the last: a short one has a tool call of 1,000 s."""
+    estimator = Estimator(cluster, model)
+    rows = (*[Finished(100, 2000, 0, 2, 1.0)] * 31, Finished(100, 100, 0, 2, 1000.0))
+    asked = msgspec.structs.replace(statistics(32), finished=rows * 8)
+    layout = RolloutLayout((Pool(2, 16, 0, 32),))
+    assert estimator.raw_rollout_s(estimator.demand(asked, None), layout) > 1000.0
+
+
+def test_an_even_life_gives_an_even_step() -> None:
+    """(40 + 10 + 2) / 3 for eta 2; training alone where lives are short."""
+    assert steady_step_s(np.array([40.0]), 10.0, 10.0, 2.0, 2) == pytest.approx(52.0 / 3, rel=0.02)
+    assert steady_step_s(np.array([4.0]), 10.0, 10.0, 2.0, 2) == pytest.approx(12.0)
+
+
+def test_uneven_lives_cost_more_than_their_mean() -> None:
+    even, uneven = (steady_step_s(np.array(lives), 5.0, 5.0, 0.0, 1) for lives in ([30.0], [10.0] * 7 + [170.0]))
+    assert uneven > 1.2 * even
+
+
+def test_a_cap_leaves_its_places_to_the_slow_bucket(cluster: Cluster, model: Model, statistics) -> None:
+    """One bucket has a small engine for many requests, the other engines to spare: live ones gather at the former."""
+    estimator = Estimator(cluster, model)
+    demand = estimator.demand(statistics(64, kind="async", staleness=3, cap=24), None)
+    buckets = (Bucket(0.0, 6000.0, ((8, 8),)), Bucket(6000.0, np.inf, ((1, 4),)))
+    fixed = [estimator._bucket_pace(demand, bucket).work_s.mean() for bucket in buckets]
+    together = estimator.rollout_pace(demand, buckets).work_s.mean()
+    assert min(fixed) < together < max(fixed)
+
+
+def test_kv_that_a_refresh_drops_is_computed_again(cluster: Cluster, model: Model, statistics) -> None:
+    """The same lengths without a refresh under way (a barrier) prefill less than an asynchronous stream."""
+    estimator = Estimator(cluster, model)
+    demand = estimator.demand(statistics(64, kind="async", staleness=4), None)
+    bucket = Bucket(0.0, np.inf, ((4, 8),))
+    load = estimator._alone(demand, (4, 0.0, np.inf)).load
+    engine = estimator.engines[4]
+    least_s = (load.generated_tok * engine.step_s(256.0) / 256 + engine.kv_s_per_tok * load.traffic_tok) / 8
+    least_s = least_s + engine.prefill_s(load.prefill_tok, load.prefill_pairs) / 8
+    assert (estimator._bucket_pace(demand, bucket).work_s > least_s).all()

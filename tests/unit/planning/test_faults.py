@@ -67,7 +67,7 @@ def test_fault_14_the_work_hardly_grows_with_gpus_and_requests(
     """Layouts that are priced in one plan (branch and bound leaves out nearly all), and points that lengths come to."""
     priced = []
     real = tree.train_time
-    monkeypatch.setattr(tree, "train_time", lambda *args: priced.append(args[2]) or real(*args))
+    monkeypatch.setattr(tree, "train_time", lambda *args, **more: priced.append(args[2]) or real(*args, **more))
     counts, points = {}, {}
     for num_nodes, batch in ((6, 512), (6, 4096), (2048, 512)):
         large = msgspec.structs.replace(cluster, num_nodes=num_nodes)

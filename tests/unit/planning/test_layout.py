@@ -7,7 +7,17 @@ from libra.core.policy import Finished
 from libra.cost.requests import compress
 from libra.planning.assemble import mark_hybrids, name_instances
 from libra.planning.intervals import Interval
-from libra.planning.layout import Pool, RolloutLayout, ascending, bounds_tok, coarsen, merge, of_instances
+from libra.planning.layout import (
+    Bucket,
+    Pool,
+    RolloutLayout,
+    ascending,
+    bounds_tok,
+    coarsen,
+    merge,
+    of_instances,
+    of_pools,
+)
 
 REQUESTS = compress([Finished(0, tok, 0, 1, 0.0) for tok in (100, 200, 400, 800, 1600, 3200)], 6)
 
@@ -38,18 +48,25 @@ def test_buckets_too_close_to_tell_apart_are_joined() -> None:
     assert coarsen(layout, close, 1201).edges == (4,)
 
 
-def test_named_instances_give_back_their_pools() -> None:
+def test_named_instances_give_back_their_buckets() -> None:
     layout = RolloutLayout((Pool(1, 2, 0, 3), Pool(4, 1, 3, 6)))
     instances = name_instances(layout, None)
     assert instances == (InstanceSpec(0, 1, 0), InstanceSpec(1, 1, 0), InstanceSpec(2, 4, 1))
-    assert of_instances(instances, (400, 8000), REQUESTS) == layout
+    buckets = (Bucket(0.0, 400.0, ((1, 2),)), Bucket(400.0, np.inf, ((4, 1),)))
+    assert of_instances(instances, (400, 8000)) == buckets
+    assert of_pools(layout, REQUESTS) == buckets
+
+
+def test_pools_that_share_a_bucket_and_empty_ones() -> None:
+    layout = RolloutLayout((Pool(1, 2, 0, 6), Pool(2, 1, 0, 6), Pool(8, 1, 6, 6)))
+    assert of_pools(layout, REQUESTS) == (Bucket(0.0, np.inf, ((1, 2), (2, 1))),)
 
 
 def test_a_bucket_without_instances_falls_to_the_next_one_up() -> None:
     left = [InstanceSpec(2, 4, 1)]
-    assert of_instances(left, (400, 8000), REQUESTS).pools == (Pool(4, 1, 0, 6),)
+    assert of_instances(left, (400, 8000)) == (Bucket(0.0, np.inf, ((4, 1),)),)
     low = [InstanceSpec(0, 1, 0)]
-    assert of_instances(low, (400, 8000), REQUESTS).pools == (Pool(1, 1, 0, 6),)
+    assert of_instances(low, (400, 8000)) == (Bucket(0.0, np.inf, ((1, 1),)),)
 
 
 def status(id_: int, tp: int, bucket: int = 0) -> InstanceStatus:
