@@ -125,7 +125,7 @@ def _head(found: Backtest, made: Sequence[Made]) -> list[str]:
     known = "layouts and lengths" if found.today.setting.job else "GPU counts and tokens"
     return [
         f"Calibrated on {_num(len(found.earlier), 'run')} ({names}), {order}; predicted "
-        f"{_num(len(found.held), 'later run')} from {known}, before their times were read."
+        f"{_num(len(found.held), 'later run')} from their {known}, without their times."
     ]
 
 
