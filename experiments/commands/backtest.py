@@ -125,7 +125,7 @@ def _head(found: Backtest, made: Sequence[Made]) -> list[str]:
     known = "layouts and lengths" if found.today.setting.job else "GPU counts and tokens"
     return [
         f"Calibrated on {_num(len(found.earlier), 'run')} ({names}), {order}; predicted "
-        f"{_num(len(found.held), 'later run')} from {known}, before their times were read."
+        f"{_num(len(found.held), 'later run')} from their {known}, without their times."
     ]
 
 
@@ -192,8 +192,8 @@ def _said(choice: Choice, today: str, best: str) -> str:
     predicted = f"{best} is predicted at {figure(choice.predicted_s)} s a step"
     if choice.answer == "few errors":
         return (
-            f"Stay at {today}: {predicted}, but {_num(choice.num_errors, 'error')} of a later run on a layout like it "
-            f"tell no interval ({MIN_ERRORS} needed). Give more later runs, on splits that no earlier run had."
+            f"Stay at {today}: {predicted}, but {MIN_ERRORS} errors are needed for an interval and {choice.num_errors} "
+            "can speak for it. Give more later runs, on splits that no earlier run had."
         )
     gain = choice.gain
     assert gain is not None
