@@ -161,6 +161,7 @@ def test_fault_11_a_step_is_followed_whichever_stage_becomes_the_bottleneck(
         run.check((SHIFT,))
 
 
+@pytest.mark.slow
 def test_a_ramp_is_followed_without_a_move_at_every_tick(compare, record_property) -> None:
     runs = compare(ramp)
     record_property("report", summary("ramp over 60 steps", runs, SETTLED))
