@@ -66,9 +66,10 @@ class Space(msgspec.Struct, frozen=True):
     micro_batches: tuple[int, ...] = (1, 2, 4)
 
 
-RUNNABLE = Space(interleaved=False, recompute=(True,), micro_batches=(1,))
-"""What simulator and live trainer both carry out. verl's trainer keeps its own recompute and micro-batch; the simulator
-does not hold interleaving to a multiple of `pp` micro-batches."""
+RUNNABLE = Space(context_sizes=(1,), interleaved=False, recompute=(True,), micro_batches=(1,))
+"""What simulator and live trainer both carry out, and measured runs back. verl's trainer keeps its own recompute and
+micro-batch; the simulator does not hold interleaving to a multiple of `pp` micro-batches; no run with a context ring is
+among those that it was calibrated on, and the baselines know none."""
 
 
 def divisors(number: int) -> tuple[int, ...]:
