@@ -64,8 +64,8 @@ class Regime:
         return Finished(500, generated, total_tok - 500 - generated, turns, self.tool_s * (turns - 1))
 
 
-MIDDLE, LONG, WAITING = Regime(6000, 1.0), Regime(14000, 1.0), Regime(2000, 20.0)
-"""Training sets the pace of the first; the second wants more GPUs for its caches; the third waits for tools."""
+MIDDLE, LONG, LONGEST, WAITING = Regime(6000, 1.0), Regime(14000, 1.0), Regime(20000, 1.0), Regime(2000, 20.0)
+"""The second and third want more GPUs for their caches; the last waits for tools."""
 Scenario = Callable[[int], Regime]
 
 
