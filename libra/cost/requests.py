@@ -6,7 +6,7 @@ the same step. Sums over the batch stay exact under the compression, whatever is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -58,7 +58,16 @@ class Requests:
 
 
 def columns_of(finished: Sequence[Finished]) -> dict[str, Array]:
-    """Per-request columns, not sorted and not weighted. Observations are taken as spread evenly over the generation."""
+    """Per-request columns, not sorted and not weighted. Observations are taken as spread evenly over the generation.
+
+    Raises `ConfigError` when there is no request.
+    """
+    if not finished:
+        raise ConfigError(
+            "no trajectory to plan from",
+            where="planner",
+            mend="give the run a profile, or use a planner that needs no lengths (static uniform)",
+        )
     rows = [(f.prompt_tok, f.generated_tok, f.observed_tok, max(1, f.num_turns), f.tool_s) for f in finished]
     prompt, generated, observed, turns, tool_s = np.array(rows, dtype=float).T
     total = prompt + generated + observed
@@ -91,7 +100,13 @@ def point_edges(batch: int, max_points: int = MAX_POINTS) -> Array:
 
 def compress(finished: Sequence[Finished], batch: int, max_points: int = MAX_POINTS) -> Requests:
     """Scale a window to one batch. Raises `ConfigError` when the window is empty."""
-    return _points(finished, batch, max_points, num_batches=1)
+    return _points(columns_of(finished), batch, max_points, num_batches=1)
+
+
+def both_of(finished: Sequence[Finished], batch: int) -> tuple[Requests, Batches]:
+    """`compress` and `batches_of`, reading the window once."""
+    columns = columns_of(finished)
+    return _points(columns, batch, MAX_POINTS, num_batches=1), _batches(columns, batch)
 
 
 @dataclass(frozen=True)
@@ -127,19 +142,18 @@ def batches_of(finished: Sequence[Finished], batch: int) -> Batches:
     A window of less than two batches counts as one, scaled. The oldest rows that fill no batch are left out. Raises
     `ConfigError` when the window is empty.
     """
-    num = max(1, len(finished) // batch)
-    kept = finished[len(finished) - num * (len(finished) // num) :]
+    return _batches(columns_of(finished), batch)
+
+
+def _batches(columns: Mapping[str, Array], batch: int) -> Batches:
+    rows = len(columns["total_tok"])
+    num = max(1, rows // batch)
+    kept = {name: column[rows - num * (rows // num) :] for name, column in columns.items()}
     return Batches(num, _points(kept, batch, BATCH_POINTS, num_batches=num))
 
 
-def _points(finished: Sequence[Finished], batch: int, max_points: int, num_batches: int) -> Requests:
-    if not finished:
-        raise ConfigError(
-            "no trajectory to plan from",
-            where="planner",
-            mend="give the run a profile, or use a planner that needs no lengths (static uniform)",
-        )
-    columns = {name: column.reshape(num_batches, -1) for name, column in columns_of(finished).items()}
+def _points(columns: Mapping[str, Array], batch: int, max_points: int, num_batches: int) -> Requests:
+    columns = {name: column.reshape(num_batches, -1) for name, column in columns.items()}
     order = np.argsort(columns["total_tok"], axis=1, kind="stable")
     edges = point_edges(batch, max_points)
     # Fractional sample positions and linear interpolation of running sums: any window size maps on any batch size.

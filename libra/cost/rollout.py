@@ -233,9 +233,7 @@ def rollout_pace(engine: Engine, requests: Requests, load: Load, schedule: Sched
     while it decodes.
     """
     live = np.maximum(load.num * share * schedule.live_share, 1.0)
-    read_s, steps = (column[load.longest] for column in serial_parts(engine, requests))
-    is_there = requests.weight[load.longest] > 0
-    own = _Own(read_s * is_there, np.maximum(steps * is_there, 1.0), requests.tool_s[load.longest] * is_there)
+    own = _own_of(engine, requests, load.longest)
     if schedule.staleness is None:
         # A batch that starts together holds each request's own mean context.
         work = _work_of(engine, load, share, live * _mean_of(load, load.context_tok))
@@ -266,6 +264,15 @@ class _Work(NamedTuple):
     num: Any
     fitting: Any
     context_tok: Any
+
+
+def _own_of(engine: Engine, requests: Requests, point: Any) -> _Own:
+    """Of the points of these indices; of nothing where a point weighs nothing."""
+    is_there = requests.weight[point] > 0
+    prefill_s = engine.prefill_s(requests.prefill_tok[point], requests.prefill_pairs[point])
+    read_s = engine.kv_s_per_tok * requests.traffic_tok[point] + prefill_s
+    steps = requests.generated_tok[point] + requests.num_turns[point]
+    return _Own(read_s * is_there, np.maximum(steps * is_there, 1.0), requests.tool_s[point] * is_there)
 
 
 def _work_of(engine: Engine, load: Load, share: Any, held_tok: Any) -> _Work:

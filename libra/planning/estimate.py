@@ -21,7 +21,7 @@ from libra.cost.calibration import Correction, fit_training, moving_factor, obse
 from libra.cost.communication import weight_sync_s
 from libra.cost.memory import engine_bytes_per_gpu, engine_fits, usable_bytes
 from libra.cost.rates import Rates
-from libra.cost.requests import Array, Batches, Requests, batches_of, compress
+from libra.cost.requests import Array, Batches, Requests, both_of
 from libra.cost.rollout import Engine, Load, Pace, Schedule, batch_loads, rollout_pace, rollout_s, schedule_of
 from libra.cost.training import TrainLoad, TrainTime, train_load, train_time
 from libra.planning.layout import Bucket, RolloutLayout, of_instances, of_pools
@@ -148,7 +148,7 @@ class Estimator:
 
     def _demand(self, statistics: Statistics, allocation: Allocation | None) -> Demand:
         run = statistics.run
-        requests, batches = compress(statistics.finished, run.batch), batches_of(statistics.finished, run.batch)
+        requests, batches = both_of(statistics.finished, run.batch)
         measured = [step.sync_s for step in statistics.steps if step.sync_s > 0]
         colocated = run.pipeline.kind == "colocated"
         sync_s = float(np.mean(measured)) if measured else self.sync_s(colocated=colocated)

@@ -31,6 +31,9 @@ HETEROGENEOUS_MARGIN = 0.02
 """A mixed layout must beat the best equal one by this share: it needs right length predictions to pay (assumed)."""
 TIE_SHARE = 0.01
 """Plans this close are equal: far below what the estimate can tell (assumed)."""
+MIN_SPLITS = 6
+"""Splits that small clusters are divided into at least, where they have the GPUs: in steps of 8, 16 GPUs have one
+(benchmarks/planner_accuracy.py measured what that loses)."""
 MAX_SPLITS = 64
 """Splits that are looked at on very large clusters; the granularity grows to match (assumed)."""
 
@@ -60,10 +63,10 @@ class JointPlanner:
     """Plans training and rollout together.
 
     `heterogeneous` allows mixed instance sizes; `hybrid_replicas` marks that many training replicas' worth of rollout
-    GPUs as elastic; `train_gpus` fixes the split; `granularity` is the step of the split in GPUs; `sizes` restricts the
-    instances' tensor-parallel sizes; `colocated` gives both stages all GPUs; `space` is what training layouts may be;
-    `limits` searches the paper's tree with its thresholds instead. A repartition must beat what hybrid moves reach by
-    `min_repartition_share`. What the transition costs is the gate's business.
+    GPUs as elastic; `train_gpus` fixes the split; `granularity` is the step of the split in GPUs, finer on small
+    clusters; `sizes` restricts the instances' tensor-parallel sizes; `colocated` gives both stages all GPUs; `space` is
+    what training layouts may be; `limits` searches the paper's tree with its thresholds instead. A repartition must
+    beat what hybrid moves reach by `min_repartition_share`. What the transition costs is the gate's business.
     """
 
     cluster: Cluster
@@ -125,7 +128,8 @@ class JointPlanner:
                 )
             return (self.train_gpus,)
         check_two_pools(self.cluster)
-        step = self.granularity if total >= 2 * self.granularity else 1
+        finest = 1 << max(0, (total // MIN_SPLITS).bit_length() - 1)
+        step = min(self.granularity, finest)
         step *= max(1, ceil(total / step / MAX_SPLITS))
         return tuple(range(step, total, step))
 

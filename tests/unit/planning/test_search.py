@@ -182,3 +182,13 @@ def test_drift_within_reach_is_answered_by_hybrid_moves(cluster: Cluster, model:
     assert moved.train == first.train
     assert moved.instances == first.instances
     assert len(moved.hybrid_training) < len(first.hybrid_training)
+
+
+@pytest.mark.parametrize(("num_nodes", "step"), [(1, 1), (2, 2), (4, 4), (6, 8), (16, 8)])
+def test_small_clusters_are_split_more_finely(
+    cluster: Cluster, model: Model, statistics, num_nodes: int, step: int
+) -> None:
+    small = msgspec.structs.replace(cluster, num_nodes=num_nodes)
+    planner = JointPlanner(small, model)
+    splits = planner.splits(planner.estimator.demand(statistics(), None))
+    assert splits == tuple(range(step, 8 * num_nodes, step))
