@@ -67,7 +67,9 @@ class Lab:
 
 
 def say(text: str) -> None:
-    """Progress, apart from the results."""
+    """Progress, apart from the results; only where somebody can see it."""
+    if not sys.stderr.isatty():
+        return
     print(f"\r{text}   ", end="", file=sys.stderr, flush=True)
 
 

@@ -32,8 +32,8 @@ HETEROGENEOUS_MARGIN = 0.02
 TIE_SHARE = 0.01
 """Plans this close are equal: far below what the estimate can tell (assumed)."""
 MIN_SPLITS = 6
-"""Splits that small clusters are divided into at least, where they have the GPUs: in steps of 8, 16 GPUs have one
-(benchmarks/planner_accuracy.py measured what that loses)."""
+"""Splits that small clusters are divided into at least, where they have the GPUs: in steps of 8, 16 GPUs would have one
+(assumed enough)."""
 MAX_SPLITS = 64
 """Splits that are looked at on very large clusters; the granularity grows to match (assumed)."""
 
