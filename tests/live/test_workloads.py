@@ -39,10 +39,13 @@ WORKLOAD = replace(dapo_math.WORKLOAD, name="broken", environment=Broken)
 
 
 def train(store: Path, workload: str, *arguments: str) -> tuple[int, str, Path]:
-    """Exit status, what was printed, and the cell's folder."""
+    """Exit status, what was printed, and the cell's folder. The store is named as users name it: from where they are."""
     changes = [text for each in SETTINGS for text in ("--set", each)]
     command = [sys.executable, "-c", PROGRAM, "train", workload, "--steps", str(STEPS), *changes, *arguments]
-    done = subprocess.run([*command, "--store", str(store)], capture_output=True, text=True, timeout=600, check=False)
+    store.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [*command, "--store", store.name], capture_output=True, text=True, timeout=600, check=False, cwd=store.parent
+    )
     (cell,) = (store / "cells").iterdir()
     return done.returncode, done.stdout + done.stderr, cell
 

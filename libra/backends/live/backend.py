@@ -70,7 +70,8 @@ class LiveRun:
             check_model(Path(self.options.model_path).expanduser())
         spec = environment_spec(cell.workload, self.plugins)
         assert spec.environment is not None, "environment_spec checks it"
-        folder = self.cell_dir.path / "live"
+        # verl's processes run in another folder: no path may depend on ours.
+        folder = (self.cell_dir.path / "live").resolve()
         shutil.rmtree(folder / "episodes", ignore_errors=True)
         (folder / "episodes").mkdir(parents=True)
         with ExitStack() as stack:
@@ -99,7 +100,7 @@ class LiveRun:
         for start in count():
             saved = checkpoints(job.folder / "checkpoints")
             job = replace(job, resume=saved[-1] if saved else None)
-            records = new_records(self.cell_dir.attempt_dir, start)
+            records = new_records(self.cell_dir.attempt_dir.resolve(), start)
             keep_metrics(job.folder, step_of(job.resume) if job.resume else -1)
             write(job, records)
             self.say(f"verl {VERL}, {vllm_name()}: starting trainer and engines (a minute on two cores)"
