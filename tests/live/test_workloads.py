@@ -39,7 +39,7 @@ WORKLOAD = replace(dapo_math.WORKLOAD, name="broken", environment=Broken)
 
 
 def train(store: Path, workload: str, *arguments: str) -> tuple[int, str, Path]:
-    """Exit status, what was printed, and the cell's folder. The store is named as users name it: from where they are."""
+    """Exit status, what was printed, and the cell's folder. The store is named from where the user stands."""
     changes = [text for each in SETTINGS for text in ("--set", each)]
     command = [sys.executable, "-c", PROGRAM, "train", workload, "--steps", str(STEPS), *changes, *arguments]
     store.mkdir(exist_ok=True)
