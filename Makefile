@@ -72,9 +72,10 @@ live: $(LIVE)/.installed $(VENV)/.installed-light ## train for real on two CPU c
 	@$(DRAW) && $(WRITE)
 	@echo "report: $(abspath $(REPORT))/report.html"
 
-# The live set is installed while the light tests run: that takes minutes of the network's time and one core's.
+# The live set is installed while the light tests run: that takes minutes of the network's time and one core's. Not by
+# $(MAKE), for which `make -n`, too, would run the whole line.
 test: lint sandbox ## linters, types, import contracts and every test
-	@mkdir -p build; $(MAKE) --no-print-directory $(LIVE)/.installed >build/live-install.log 2>&1 & install=$$!; \
+	@mkdir -p build; make --no-print-directory $(LIVE)/.installed >build/live-install.log 2>&1 & install=$$!; \
 	code=0; $(VENV)/bin/python -m pytest || code=$$?; \
 	wait $$install || { cat build/live-install.log; exit 1; }; exit $$code
 	@$(MAKE) --no-print-directory live-test
