@@ -13,7 +13,7 @@ import numpy as np
 from libra.cost.requests import Array, Batches
 from libra.cost.rollout import MAX_SEQUENCES, Engine, Pace, serial_s
 from libra.cost.training import least_train_s
-from libra.planning.estimate import Demand, Estimator
+from libra.planning.estimate import Demand, Estimator, least_steady_step_s
 
 
 def rollout_gpu_s(engines: Sequence[Engine], batches: Batches) -> Array:
@@ -67,10 +67,20 @@ def step_bound_s(estimator: Estimator, demand: Demand, sizes: Sequence[int], *, 
     total = estimator.cluster.num_gpus
     splits = [(total, total)] if colocated else [(total - train, train) for train in range(1, total)]
     return min(
-        estimator.combine(
+        _least_step_s(
+            estimator,
             demand,
             rollout_bound_s(estimator, demand, sizes, rollout),
             train_bound_s(estimator, demand, train),
-        ).step_s
+        )
         for rollout, train in splits
     )
+
+
+def _least_step_s(estimator: Estimator, demand: Demand, rollout: Pace, train_s: float) -> float:
+    """The step of these times, below which no longer ones bring it."""
+    pipeline = demand.run.pipeline
+    if pipeline.kind != "async" or pipeline.staleness == 0:
+        return estimator.combine(demand, rollout, train_s).step_s
+    pace_s = max(train_s, float(np.mean(rollout.work_s)))
+    return least_steady_step_s(rollout.life_s, pace_s, train_s, demand.sync_s, pipeline.staleness)

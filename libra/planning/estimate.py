@@ -47,7 +47,7 @@ _PoolKey = tuple[int, float, float]
 """Size of an instance and the totals that it serves: `tp`, above `low_tok`, up to `high_tok`."""
 
 
-MIN_STEPS_SEEN = 40
+MIN_STEPS_SEEN, SETTLING = 40, 4
 """Steps over which an asynchronous pipeline is followed; the first quarter, while it fills, is not counted."""
 
 
@@ -91,15 +91,36 @@ def steady_step_s(life_s: Array, pace_s: float, train_s: float, sync_s: float, s
     batch that started with version v - eta. A long life makes its own steps longer and the next ones no shorter than
     the pace: the mean is above that of an even life.
     """
-    lives = np.tile(life_s, -(-MIN_STEPS_SEEN // len(life_s))).tolist()
+    lives = _tiled(life_s)
+    version_s, seen = _versions_s(lives, pace_s, train_s, sync_s, staleness), len(lives) // SETTLING
+    return (version_s[-1] - version_s[seen]) / (len(lives) - seen)
+
+
+def least_steady_step_s(life_s: Array, pace_s: float, train_s: float, sync_s: float, staleness: int) -> float:
+    """What `steady_step_s` is not below, whatever grows: it is not monotone itself, since what delays its first
+    versions need not delay the last.
+
+    From the first version that counts to the last no time is shorter than the longest chain of paces and lives between
+    them, and that grows with each; chains from earlier versions are left out.
+    """
+    lives = _tiled(life_s)
+    kept = lives[len(lives) // SETTLING :]
+    return _versions_s(kept, pace_s, train_s, sync_s, staleness)[-1] / len(kept)
+
+
+def _tiled(life_s: Array) -> list[float]:
+    return list(np.tile(life_s, -(-MIN_STEPS_SEEN // len(life_s))).tolist())
+
+
+def _versions_s(lives: list[float], pace_s: float, train_s: float, sync_s: float, staleness: int) -> list[float]:
+    """When each version is there, from one at 0 on."""
     version_s = [0.0]
     for v in range(len(lives)):
         ready_s = version_s[v] + pace_s
         if v >= staleness:
             ready_s = max(ready_s, version_s[v - staleness] + lives[v - staleness] + train_s)
         version_s.append(ready_s + sync_s)
-    seen = len(lives) // 4
-    return float((version_s[-1] - version_s[seen]) / (len(lives) - seen))
+    return version_s
 
 
 @dataclass(frozen=True)

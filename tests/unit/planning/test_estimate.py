@@ -8,7 +8,7 @@ from libra.core.hardware import Cluster, Model
 from libra.core.plan import Estimate, InstanceSpec, Plan, TrainLayout
 from libra.core.policy import Finished
 from libra.cost.rollout import Pace
-from libra.planning.estimate import Estimator, plan_of, steady_step_s
+from libra.planning.estimate import Estimator, least_steady_step_s, plan_of, steady_step_s
 from libra.planning.layout import Bucket, Pool, RolloutLayout
 
 CORE = TrainLayout(tp=4, dp=4)
@@ -120,6 +120,20 @@ def test_an_even_life_gives_an_even_step() -> None:
     """(40 + 10 + 2) / 3 for eta 2; training alone where lives are short."""
     assert steady_step_s(np.array([40.0]), 10.0, 10.0, 2.0, 2) == pytest.approx(52.0 / 3, rel=0.02)
     assert steady_step_s(np.array([4.0]), 10.0, 10.0, 2.0, 2) == pytest.approx(12.0)
+
+
+def test_no_longer_lives_paces_or_trainings_bring_a_steady_step_below_its_least() -> None:
+    """The steady step itself does fall in some draws, which made a bound that plans were below."""
+    rng = np.random.default_rng(0)
+    num_falls = 0
+    for _ in range(2000):
+        lives, staleness = rng.uniform(0, 40, int(rng.integers(1, 5))), int(rng.integers(1, 5))
+        pace_s, train_s, sync_s = rng.uniform(0, 10, 3)
+        longer = (lives + rng.uniform(0, 30, len(lives)) * rng.integers(0, 2, len(lives)), pace_s, train_s, sync_s)
+        found_s = steady_step_s(*longer, staleness)
+        assert least_steady_step_s(lives, pace_s, train_s, sync_s, staleness) <= found_s * (1 + 1e-12)
+        num_falls += steady_step_s(lives, pace_s, train_s, sync_s, staleness) > found_s * (1 + 1e-9)
+    assert num_falls > 0
 
 
 def test_uneven_lives_cost_more_than_their_mean() -> None:
