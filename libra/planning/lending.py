@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-SMOOTHING = 0.3
-"""Weight of the newest cycle: about three cycles of memory, as in `cost.calibration`."""
+from libra.cost.calibration import SMOOTHING
+
 MIN_GAIN_SHARE = 0.05
 """Lending must shorten the cycle by this much: the gate's hysteresis (the authors' released configuration)."""
 SURPRISE = 0.2
