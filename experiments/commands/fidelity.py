@@ -153,7 +153,7 @@ def _fit(runs: Sequence[Calibration]) -> Table:
 
 
 def _residual(runs: Sequence[Calibration], fitted: Table) -> float:
-    """Mean relative error of the calibration runs' own makespans under the fitted table."""
+    """Signed mean relative error of the calibration runs' own makespans under the fitted table."""
     from libra.backends.sim.shared.observe import window
     from libra.backends.sim.shared.play import play
 

@@ -24,7 +24,7 @@ from libra.core.events import (
     TrajectoryEnd,
     TrajectoryStart,
 )
-from libra.core.plan import Allocation, InstanceState, InstanceStatus, Plan
+from libra.core.plan import Allocation, InstanceState, InstanceStatus, Plan, problem_in
 from libra.core.records import ToolReturn
 from libra.integrations.books import Books
 from libra.integrations.relabel import relabelled
@@ -235,6 +235,10 @@ class Session:
 
     def _planned(self, plan: Plan) -> None:
         if self.plan is None:
+            if problem := problem_in(plan, self.run.max_context_tok):
+                raise PolicyError(f"the policy's first plan cannot be: {problem}")
+            if plan.colocated:
+                raise PolicyError("the policy's first plan is colocated; live engines have GPUs of their own")
             self.plan = plan
             self._books.planned(plan)
             return

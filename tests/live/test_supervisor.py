@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "libra.integrations.verl.plug
 pytest.importorskip("verl", reason="needs the live stack: `make live-test`")
 
 from libra.integrations.verl import supervisor as module
+from libra.integrations.verl.router import LibraRouter
 from libra.integrations.verl.supervisor import STALL_S, Supervisor
 
 
@@ -59,3 +61,18 @@ def test_long_waits_with_moving_trajectories_are_none(scene: Any) -> None:
     scene.supervisor._stall()
     scene.clock.now_s, scene.quiet.answer = 10 * STALL_S, STALL_S / 2
     assert scene.supervisor._stall() is None
+
+
+def test_a_policy_that_fails_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were its exception only its trajectory's, verl would draw another prompt, and the sample would be biased."""
+    router = object.__new__(LibraRouter)
+    router._policy_error = ""
+    monkeypatch.setattr(router, "_watch_engines", lambda: None, raising=False)
+    monkeypatch.setattr(router, "_choose", lambda turn: {}["no such bucket"], raising=False)
+
+    async def ask() -> str | None:
+        with pytest.raises(KeyError):
+            await router.acquire_server("a", is_evaluation=True)
+        return await router.take_failure()
+
+    assert asyncio.run(ask()) == "the policy failed: KeyError: 'no such bucket'"

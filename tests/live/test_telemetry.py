@@ -37,7 +37,7 @@ class Verls:
     async def run_server(self, args: Any) -> None:
         self.engine = SimpleNamespace(generate=self._generate)
 
-    async def _generate(self, prompt: Any, request_id: str) -> AsyncIterator[Any]:
+    async def _generate(self, prompt: Any, sampling_params: Any = None, request_id: str = "") -> AsyncIterator[Any]:
         await asyncio.sleep(WAIT_S)
         for output in self._outputs:
             yield output
@@ -59,6 +59,8 @@ def asked(*metrics: Any) -> TokenOutput:
         server = Server([SimpleNamespace(metrics=each) for each in metrics])
         await server.run_server(None)
         async for _ in server.engine.generate(prompt=[1], request_id="not ours"):
+            pass
+        async for _ in server.engine.generate([1], {}, "as vLLM's HTTP endpoints ask"):
             pass
         output = await server.generate([1], {}, request_id="r")
         assert server._seen == {}

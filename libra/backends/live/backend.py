@@ -27,7 +27,7 @@ from libra.backends.live.job import (
 )
 from libra.backends.live.options import LiveOptions
 from libra.backends.live.process import JobFailed, run_job
-from libra.backends.live.profile import write_profile
+from libra.backends.live.profile import write_expected_profile, write_profile
 from libra.backends.live.records import new_records
 from libra.backends.live.sandbox import open_sandbox
 from libra.clusters.live import load_live
@@ -85,7 +85,10 @@ class LiveRun:
             self.say(f"tasks, profile and settings -> {folder}")
             write_tasks(job, environment)
             profile = folder / "profile.jsonl.gz"
-            write_profile(profile, environment, cell.seed, _counter(model))
+            if data is None:
+                write_profile(profile, environment, cell.seed, _counter(model))
+            else:
+                write_expected_profile(profile, spec, cell.seed, job.max_context_tok)
             found = EnvironmentOptions(
                 cell.workload, cell.seed, self.options.data, context.search_url,
                 tuple(str(each.resolve()) for each in self.plugins),

@@ -14,6 +14,7 @@ from libra.backends.live.options import LiveOptions
 from libra.clusters.live import LiveCluster
 from libra.core.events import PipelineSpec
 from libra.core.hardware import Cluster
+from libra.cost.memory import USABLE_SHARE
 from libra.integrations.settings import Settings
 from libra.results.cell import Cell
 from libra.workloads.environments.base import Environment, Split, Task
@@ -157,9 +158,14 @@ def _engines(job: Job) -> dict[str, Any]:
     if module := TRANSFER_MODULES[live.weight_transfer]:
         found[f"{rollout}.checkpoint_engine.custom_backend_module"] = module
         found[f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes"] = 64
+    if live.weight_transfer == "nccl":  # engines die and come back, so no group outlives a transfer
+        found[f"+{rollout}.checkpoint_engine.engine_kwargs.nccl.rebuild_group"] = True
     if live.kv_cache_mb:
         found[f"+{rollout}.engine_kwargs.vllm.kv_cache_memory_bytes"] = live.kv_cache_mb << 20
+    if live.platform == "cpu":
         found[f"+{rollout}.engine_kwargs.vllm.block_size"] = 32  # vLLM's CPU kernels take multiples of 32
+    else:
+        found[f"{rollout}.gpu_memory_utilization"] = USABLE_SHARE  # what the planner counts on; verl's own is 0.5
     return found
 
 

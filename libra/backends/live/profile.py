@@ -1,4 +1,4 @@
-"""The first plan's profile: lengths of demonstrations, counted with the policy's own tokenizer."""
+"""The first plan's profile: lengths of demonstrations by the policy's own tokenizer, or of the workload's generator."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from libra.core.records import ToolReturn, Trajectory, Turn
+from libra.core.registry import WorkloadSpec, parse_options
 from libra.workloads.environments.base import Demonstration, Environment
 from libra.workloads.trace_file import TraceHeader, write_trace
 
@@ -21,6 +22,15 @@ def write_profile(path: Path, environment: Environment, seed: int, count: Callab
     header = TraceHeader("demonstrations", "the policy's own tokenizer, each segment on its own",
                          notes=("Demonstrations, not samples: their tool times are not known.",))  # fmt: skip
     write_trace(path, header, rows)
+
+
+def write_expected_profile(path: Path, workload: WorkloadSpec, seed: int, max_context_tok: int) -> None:
+    """A canonical trace for prepared tasks, which come without demonstrations: what the workload's generator draws."""
+    drawn = workload.build(parse_options(workload.options, {}, f"workload {workload.name}"), seed, max_context_tok)
+    header = TraceHeader(
+        "generator", "as the generator counts", notes=("Drawn, not measured, at the start of its drift.",)
+    )
+    write_trace(path, header, drawn.profile(NUM_TRAJECTORIES)[:NUM_TRAJECTORIES])
 
 
 def _trajectory(number: int, shown: Demonstration, count: Callable[[str], int]) -> Trajectory:

@@ -45,6 +45,7 @@ class LibraRouter:
         self._lost: list[int] = []
         self._num_failures = 0
         self._failure = ""
+        self._policy_error = ""
         self._heard_s = time.monotonic()
         self._saved: Saved | None = None
         self._watch: EngineWatch | None = None
@@ -91,7 +92,9 @@ class LibraRouter:
         return lost
 
     async def take_failure(self) -> str | None:
-        """Why the job makes no progress, once `MAX_FAILURES` trajectories in a row have failed."""
+        """Why the job makes no progress, once `MAX_FAILURES` trajectories in a row have failed, or the policy has."""
+        if self._policy_error:
+            return f"the policy failed: {self._policy_error}"
         if self._num_failures < MAX_FAILURES:
             return None
         return f"{self._num_failures} trajectories in a row failed, the last one with\n{self._failure}"
@@ -130,7 +133,7 @@ class LibraRouter:
         self._recorder.flush()
 
     async def failed(self, error: str) -> None:
-        """A trajectory, of an evaluation too, ended with an exception of its environment or reward."""
+        """A trajectory, of an evaluation too, ended with an exception; verl drops its group and goes on."""
         self._num_failures, self._failure = self._num_failures + 1, error
 
     async def server_lost(self, address: str) -> None:
@@ -155,8 +158,12 @@ class LibraRouter:
             )
         self._heard_s = time.monotonic()
         self._watch_engines()
-        while (number := self._choose(turn)) is None:
-            await asyncio.sleep(WAIT_S)
+        try:
+            while (number := self._choose(turn)) is None:
+                await asyncio.sleep(WAIT_S)
+        except Exception as error:
+            self._policy_error = f"{type(error).__name__}: {error}"
+            raise
         address = self._addresses[number]
         self._inflight[address] += 1
         return address, self._handles[number]

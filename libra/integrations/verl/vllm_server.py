@@ -27,9 +27,10 @@ class Watching:
         self.engine.generate = self._watched(self.engine.generate)
 
     def _watched(self, generate: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
-        async def run(*given: Any, request_id: str, **asked: Any) -> AsyncIterator[Any]:
-            began_s = time.monotonic()
-            async for output in generate(*given, request_id=request_id, **asked):
+        async def run(*given: Any, **asked: Any) -> AsyncIterator[Any]:
+            """vLLM's HTTP endpoints ask the same engine, and name the request as the third argument."""
+            began_s, request_id = time.monotonic(), asked["request_id"] if "request_id" in asked else given[2]
+            async for output in generate(*given, **asked):
                 if request_id in self._seen:
                     self._seen[request_id] = (output.metrics, time.monotonic() - began_s)
                 yield output

@@ -8,7 +8,7 @@ import pytest
 from libra.core.commands import ApplyPlan, Switch
 from libra.core.errors import PolicyError
 from libra.core.events import AllocationChanged, Placed, PlannerTick, StepEnd, ToolReturned, TrajectoryEnd
-from libra.core.plan import InstanceSpec, Move
+from libra.core.plan import InstanceSpec, Move, Plan, TrainLayout
 from libra.core.records import ToolReturn, VersionSpan
 from libra.integrations.turns import Ended, StepDone, TurnDone
 from tests.unit.integrations.conftest import Scene
@@ -159,3 +159,18 @@ def test_a_trajectory_of_which_no_step_is_told_has_a_row_at_once(scene) -> None:
     assert (row.trained_step, row.version_trained, row.status, row.reward) == (-1, -1, "completed", 1.0)
     scene.session.close()
     assert len(scene.kept.trajectories) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"bounds_tok": (10,)}, "its last bound is below the longest context, 1024 tokens"),
+        ({"instances": (InstanceSpec(0, 1, 0), InstanceSpec(0, 1, 0))}, "two of its instances share an id"),
+        ({"colocated": True}, "colocated"),
+    ],
+)
+def test_an_impossible_first_plan_is_refused(wrong: dict[str, object], message: str) -> None:
+    scene = Scene((1, 1))
+    sound = Plan(TrainLayout(1, 1), (InstanceSpec(0, 1, 0), InstanceSpec(1, 1, 0)), (1024,))
+    with pytest.raises(PolicyError, match=message):
+        scene.session._apply(ApplyPlan(msgspec.structs.replace(sound, **wrong)))
