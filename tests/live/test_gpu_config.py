@@ -30,6 +30,7 @@ from libra.core.errors import CapacityError
 from libra.core.events import PipelineSpec, RunStart
 from libra.core.plan import Plan
 from libra.core.records import ToolReturn, Trajectory, Turn
+from libra.cost.memory import USABLE_SHARE
 from libra.integrations.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,6 +89,8 @@ def test_verl_knows_every_key_of_a_job_for_gpus(cluster: str, request: pytest.Fi
     assert omega_conf_to_dataclass(actor).strategy == "fsdp2"
     assert (config.trainer.device, rollout.dtype, rollout.enforce_eager) == ("cuda", "bfloat16", False)
     assert config.actor_rollout_ref.model.override_config.attn_implementation == "flash_attention_2"
+    assert rollout.gpu_memory_utilization == USABLE_SHARE
+    assert omega_conf_to_dataclass(rollout).checkpoint_engine.engine_kwargs["nccl"]["rebuild_group"]
     assert "mixed_precision" not in actor.fsdp_config
     assert "ray_init" not in config.ray_kwargs or "num_gpus" not in config.ray_kwargs.ray_init
 
