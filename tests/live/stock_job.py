@@ -111,7 +111,6 @@ def write_files(folder: Path, mode: Mode, yaml: dict[str, Any]) -> None:
         "cluster": str(ROOT / "tests/data/live/cpu4.toml"), "model": "tiny", "out": str(folder / "out"),
         "batch": PROMPTS * SAMPLES, "group_size": SAMPLES, "num_steps": STEPS, "max_context_tok": 512,
         "instances": [1, 1] if mode == "separate_async" else [1],
-        "bounds_tok": [64, 512] if mode == "separate_async" else [512],
     }  # fmt: skip
     assert mine.keys() < yaml.keys()
     (folder / "libra.yaml").write_bytes(msgspec.yaml.encode(yaml | mine))
