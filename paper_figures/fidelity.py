@@ -16,11 +16,13 @@ from paper_figures.sources import Sources
 TITLE = "Predicted against measured live runs"
 CAPTION = (
     "Each row is one live run (vLLM engines, verl's trainer, real tools, all on two CPU cores), predicted by the "
-    "simulator before it was made: timing from short calibration runs with one router and one pipeline, trajectories "
-    "drawn from the recordings of those. Makespan: from the first step's end to the last one's; token/s: prompt, "
-    "generated and observed tokens trained in that time. **This validates control and queueing of the listed runs** "
-    "(no router or layout that is not among them) **and never the timing of an A800**: the machine's own times are "
-    "fitted, and on GPUs they are others. The learning rate is 0, so that lengths stay as they were recorded."
+    "simulator before it was made: timing from short calibration runs with one router and one pipeline, a table for "
+    "each layout, trajectories drawn from the recordings of those. Makespan: from the first step's end to the last "
+    "one's; token/s: prompt, generated and observed tokens trained in that time. **That logs replay to the same "
+    "commands validates control; the errors speak of these runs' makespans, not of what one router or pipeline saves "
+    "over another** (one run each, and the same run repeated differs by as much), **and never of the timing of an "
+    "A800**: the machine's own times are fitted, and on GPUs they are others. The learning rate is 0, so that lengths "
+    "stay as they were recorded."
 )
 SHIPPED = Path(__file__).with_name(FIDELITY_FILE)
 """The study as it was made for this repository; a store with one of its own comes first."""

@@ -10,9 +10,12 @@ from libra.core.records import ToolReturn, Trajectory, Turn
 from libra.core.registry import WorkloadSpec, parse_options
 from libra.workloads.environments.base import Demonstration, Environment
 from libra.workloads.trace_file import TraceHeader, write_trace
+from libra.workloads.trace_fit import Cleaning
 
 NUM_TRAJECTORIES = 64
 """Enough for a mean and a tail; making them takes well under a second."""
+GENERATOR_CONTEXT_TOK = 32_768
+"""Generators refuse a context of which prompts are a large part; the workloads' own models have as much (Qwen3)."""
 
 
 def write_profile(path: Path, environment: Environment, seed: int, count: Callable[[str], int]) -> None:
@@ -25,12 +28,14 @@ def write_profile(path: Path, environment: Environment, seed: int, count: Callab
 
 
 def write_expected_profile(path: Path, workload: WorkloadSpec, seed: int, max_context_tok: int) -> None:
-    """A canonical trace for prepared tasks, which come without demonstrations: what the workload's generator draws."""
-    drawn = workload.build(parse_options(workload.options, {}, f"workload {workload.name}"), seed, max_context_tok)
-    header = TraceHeader(
-        "generator", "as the generator counts", notes=("Drawn, not measured, at the start of its drift.",)
-    )
-    write_trace(path, header, drawn.profile(NUM_TRAJECTORIES)[:NUM_TRAJECTORIES])
+    """A canonical trace for prepared tasks, which come without demonstrations: what the workload's generator draws, cut
+    where the run cuts it. Raises `TraceError` where the context holds no more than prompts."""
+    options = parse_options(workload.options, {}, f"workload {workload.name}")
+    drawn = workload.build(options, seed, max(max_context_tok, GENERATOR_CONTEXT_TOK))
+    cleaning = Cleaning(f"profile of {workload.name}", max_context_tok)
+    rows = cleaning.fit(tuple(drawn.profile(NUM_TRAJECTORIES)[:NUM_TRAJECTORIES]), "truncate")
+    notes = ("Drawn, not measured, at the start of its drift.", *cleaning.warnings)
+    write_trace(path, TraceHeader("generator", "as the generator counts", notes=notes), rows)
 
 
 def _trajectory(number: int, shown: Demonstration, count: Callable[[str], int]) -> Trajectory:
