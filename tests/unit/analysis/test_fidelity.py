@@ -46,7 +46,7 @@ def test_the_report_lists_run_by_run(tmp_path: Path) -> None:
         "Mean absolute error: makespan 15.0%, throughput 17.5%, over 2 runs; 1 predicted runs were not made."
     )
     assert "committed in def" in plot.notes[1]
-    assert "control and queueing" in plot.caption and "never the timing of an A800" in plot.caption
+    assert "validates control" in plot.caption and "never of the timing of an A800" in plot.caption
 
 
 def test_a_study_survives_its_file() -> None:
