@@ -108,6 +108,14 @@ def _bandwidth_part_s(num_bytes: float, tp: int, cluster: Cluster) -> float:
     return float(all_reduce_s(num_bytes, tp, cluster) - all_reduce_s(0.0, tp, cluster))
 
 
+class Decline(NamedTuple):
+    """A batch that starts together, from one request's end to the next: decode steps between, and requests that are
+    left then; arrays of shape [num, points]."""
+
+    steps: Array
+    left: Array
+
+
 @dataclass(frozen=True)
 class Load:
     """Sums over a set of requests, and the request that ends last; arrays of one shape, or scalars."""
@@ -124,6 +132,8 @@ class Load:
     """Index of the point with the largest serial time."""
     upper_tok: Any
     """Longest total."""
+    decline: Decline | None = None
+    """Where the decode step is no linear function of the batch, how that shrinks."""
 
 
 SUMMED = ("generated_tok", "traffic_tok", "prefill_tok", "prefill_pairs", "context_tok", "returned_tok", "tool_s")
@@ -163,8 +173,19 @@ def batch_loads(engine: Engine, batches: Batches, staleness: int = 0) -> Load:
         num=beside(np.ones(len(requests))),
         longest=batches.largest(serial_s(engine, requests)),
         upper_tok=requests.upper_tok[batches.largest(requests.upper_tok)],
+        decline=decline_of(batches) if engine.model.is_moe and not staleness else None,
         **{name: beside(getattr(requests, name)) for name in SUMMED},
     )
+
+
+def decline_of(batches: Batches) -> Decline:
+    """Of every batch by itself; tools, which make requests end in another order, are not looked at."""
+    requests = batches.requests
+    steps, weight = (each.reshape(batches.num, -1) for each in (requests.generated_tok, requests.weight))
+    order = np.argsort(steps, axis=1)
+    steps, weight = (np.take_along_axis(each, order, axis=1) for each in (steps, weight))
+    left = np.cumsum(weight[:, ::-1], axis=1)[:, ::-1]
+    return Decline(np.where(left > TINY, np.diff(steps, axis=1, prepend=0.0), 0.0), left)
 
 
 def interval_loads(engine: Engine, requests: Requests) -> Load:
@@ -237,7 +258,8 @@ def rollout_pace(engine: Engine, requests: Requests, load: Load, schedule: Sched
     if schedule.staleness is None:
         # A batch that starts together holds each request's own mean context.
         work = _work_of(engine, load, share, live * _mean_of(load, load.context_tok))
-        pace = _batch_pace(engine, work, own, live)
+        others = _others_beside(load, share)
+        pace = _batch_pace(engine, load, _beside_last(work, own, share, others), own, live, others)
     else:
         pace = _stream_pace(engine, load, own, live, share, schedule.staleness)
     impossible, some = load.upper_tok > engine.capacity_tok, np.asarray(load.num) > TINY
@@ -291,13 +313,40 @@ def _work_of(engine: Engine, load: Load, share: Any, held_tok: Any) -> _Work:
     )
 
 
-def _batch_pace(engine: Engine, work: _Work, own: _Own, live: Any) -> Pace:
+def _others_beside(load: Load, share: Any) -> Any:
+    """Share of the other requests that an instance has beside the last one: a router that places a batch at once evens
+    out counts, not lengths."""
+    return np.maximum(share * load.num - 1.0, 0.0) / np.maximum(load.num - 1.0, 1.0)
+
+
+def _beside_last(work: _Work, own: _Own, share: Any, others: Any) -> _Work:
+    """Of the instance that has the last request: that one whole, and its share of the others."""
+    return work._replace(
+        generated_tok=own.steps + others / share * np.maximum(work.generated_tok - share * own.steps, 0.0),
+        other_s=own.read_s + others / share * np.maximum(work.other_s - share * own.read_s, 0.0),
+    )
+
+
+def _batch_pace(engine: Engine, load: Load, work: _Work, own: _Own, live: Any, others: Any) -> Pace:
     """All requests start together, and the step waits for the last."""
-    num_steps = np.maximum(own.steps, work.generated_tok / np.minimum(work.fitting, live))
+    most = np.minimum(work.fitting, live)
+    num_steps = np.maximum(own.steps, work.generated_tok / most)
     step_s = engine.step_s(_clip(work.generated_tok / num_steps, work.fitting))
+    if load.decline is not None:
+        step_s = _mean_step_s(engine, load.decline, most, others)
     last_s = _life_s(own, step_s, work.other_s)
     bound = np.maximum(num_steps * step_s + work.other_s, last_s)
     return Pace(bound, np.zeros_like(bound))
+
+
+def _mean_step_s(engine: Engine, decline: Decline, most: Any, others: Any) -> Any:
+    """Over the steps of the instance that has the last request. Experts read grow ever slower with the batch, so that
+    a step of the mean batch reads more than the mean step."""
+    most, others = (np.broadcast_to(each, len(decline.left))[:, None] for each in (most, others))
+    wanted = 1.0 + others * np.maximum(decline.left - 1.0, 0.0)
+    batch = np.minimum(wanted, np.maximum(most, 1.0))
+    steps = decline.steps * wanted / batch
+    return (steps * engine.step_s(batch)).sum(axis=1) / np.maximum(steps.sum(axis=1), TINY)
 
 
 def _stream_pace(engine: Engine, load: Load, own: _Own, live: Any, share: Any, staleness: int) -> Pace:

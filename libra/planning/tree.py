@@ -183,7 +183,7 @@ class Tree:
         return stage_s + self._constant_s
 
     def _leaving_s(self, tp: int, ep: int, layer_tok: float) -> float:
-        """Experts' traffic over a node's network, with as much of it inside the node as replicas of any size can have."""
+        """Experts' traffic over a node's network, with as much of it inside as replicas of any size can have."""
         num = self.cluster.gpus_per_node
         leaving = min(
             (ep - min(ep, max(1, num // replica))) * gpus_on_network(self.cluster, replica)
