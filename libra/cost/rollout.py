@@ -390,10 +390,13 @@ def _stream_times(engine: Engine, work: _Work, own: _Own, most: Any, live: Any, 
 
 
 def _life_s(own: _Own, step_s: Any, other_s: Any) -> Any:
-    """From a request's start to its end, slowed by the others' work while it does not wait for a tool."""
+    """From a request's start to its end, slowed by the others' work while it does not wait for a tool.
+
+    That work is even over its life, so a decoding time D meets `D / (D + tool)` of it and D is the root of a quadratic.
+    """
     decode_s = own.read_s + own.steps * step_s
-    wait_free = decode_s / np.maximum(decode_s + own.tool_s, TINY)
-    return decode_s + own.tool_s + np.maximum(0.0, other_s - own.read_s) * wait_free
+    excess = decode_s + np.maximum(0.0, other_s - own.read_s) - own.tool_s
+    return own.tool_s + (excess + np.sqrt(excess**2 + 4 * decode_s * own.tool_s)) / 2
 
 
 def _mean_own(engine: Engine, load: Load) -> _Own:

@@ -181,3 +181,17 @@ def test_an_expert_model_s_batch_takes_its_steps_one_by_one() -> None:
     assert found_s == pytest.approx(100 * looped_s + own_s, rel=2e-3)
     mean_s = float(rollout_s(each, batches.requests, replace(load, decline=None), TOGETHER)[0])
     assert mean_s > 1.04 * found_s
+
+
+def test_a_request_that_waits_for_tools_meets_the_others_only_while_it_decodes() -> None:
+    """D = decode + others * D / (D + tool): between none of the others' work and all of it, and more than the share of
+    an undisturbed life, since the others make the decoding part longer."""
+    each = engine(1)
+    own = Finished(0, 9000, 0, 10, 60.0)
+    others = [Finished(0, 3000, 0, 1, 0.0)] * 40
+    steps, beside = 9000 + 10, (9000 + 10 + 40 * 3000) / 9010
+    alone_s = each.kv_s_per_tok * 9000 * 4500 + steps * float(each.step_s(beside))
+    work_s = each.kv_s_per_tok * 40 * 3000 * 1500
+    decode_s = seconds(1, own, *others) - 60.0
+    assert decode_s == pytest.approx(alone_s + work_s * decode_s / (decode_s + 60.0), rel=0.01)
+    assert decode_s > alone_s + work_s * alone_s / (alone_s + 60.0)
