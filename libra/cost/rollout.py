@@ -1,209 +1,17 @@
-"""Rollout time of an instance or a pool from first principles: roofline of a decode step, additive KV traffic, the
-serial bound of the longest request, KV capacity (the paper's cost evaluator, without its fitted constants)."""
+"""Rollout time of an instance or a pool from first principles: decode steps at the achieved batch, additive KV traffic,
+the serial bound of the longest request (the paper's cost evaluator, without its fitted constants)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from libra.core.events import PipelineSpec
-from libra.core.hardware import BYTES_BF16, Cluster, Model
-from libra.cost.communication import all_reduce_s
-from libra.cost.memory import kv_bytes_per_tok_per_gpu, kv_capacity_tok
-from libra.cost.rates import Rates
-from libra.cost.requests import Array, Batches, Requests
-
-KERNELS_PER_LAYER = 10
-"""Norms, projections, rotary, cache write, attention, activation of one decoder layer, counted."""
-MOE_KERNELS = 5
-"""More of an expert layer, counted: router, top-k, sorting by expert, two grouped products, activation and sum, where
-a dense one has two products and an activation."""
-MAX_SEQUENCES = 256
-"""Running sequences of an engine: vLLM's long-standing default."""
-
-
-@dataclass(frozen=True)
-class Engine:
-    """One rollout instance of `tp` GPUs."""
-
-    cluster: Cluster
-    model: Model
-    tp: int
-    rates: Rates = field(default_factory=Rates)
-
-    @cached_property
-    def capacity_tok(self) -> int:
-        """KV tokens of the whole instance."""
-        return kv_capacity_tok(self.cluster.gpu, self.model, self.tp)
-
-    @cached_property
-    def bytes_s(self) -> float:
-        """Sustained memory bytes/s of *one* GPU; per-GPU bytes are divided by it, and by nothing else."""
-        return self.cluster.gpu.memory_gb_s * 1e9 * self.rates.memory
-
-    @cached_property
-    def flop_s(self) -> float:
-        """Sustained FLOP/s of the whole instance."""
-        share = self.rates.moe if self.model.is_moe else self.rates.prefill
-        return self.cluster.gpu.peak_tflops * 1e12 * share * self.tp
-
-    @cached_property
-    def kv_s_per_tok(self) -> float:
-        """Time to read one context token in one decode step."""
-        return kv_bytes_per_tok_per_gpu(self.model, self.tp) / self.bytes_s
-
-    @property
-    def num_kernels(self) -> int:
-        """Kernels of one layer."""
-        return KERNELS_PER_LAYER + (MOE_KERNELS if self.model.is_moe else 0)
-
-    @cached_property
-    def matmul_params(self) -> int:
-        """Weights that one token is multiplied with: the input embedding is a look-up."""
-        return self.model.num_active_params - (
-            0 if self.model.tied_embeddings else self.model.vocab * self.model.hidden
-        )
-
-    @cached_property
-    def experts_hit(self) -> Array:
-        """Different experts that a step of 0, 1, 2 ... sequences needs, each chosen by its popularity."""
-        popularity = np.arange(1, self.model.num_experts + 1) ** -self.rates.skew
-        chosen = np.minimum(1.0, self.model.experts_per_tok * popularity / popularity.sum())
-        return np.asarray((1 - (1 - chosen) ** np.arange(MAX_SEQUENCES + 1)[:, None]).sum(axis=1))
-
-    def weight_read_bytes(self, batch: Any) -> Any:
-        """Weight bytes that one step reads over the instance; the experts hit grow with the batch."""
-        model = self.model
-        if not model.is_moe:
-            return self.matmul_params * BYTES_BF16 + 0.0 * batch
-        hit = np.interp(batch, np.arange(len(self.experts_hit)), self.experts_hit)
-        extra = model.num_layers * model.expert_params * (hit - model.experts_per_tok)
-        return (self.matmul_params + np.maximum(0.0, extra)) * BYTES_BF16
-
-    def step_s(self, batch: Any) -> Any:
-        """A decode step of `batch` sequences less its KV reads: roofline, all-reduce, kernels, scheduler."""
-        share = self.rates.moe_memory if self.model.is_moe else self.rates.memory
-        read_s = self.weight_read_bytes(batch) / self.tp / (self.cluster.gpu.memory_gb_s * 1e9 * share)
-        compute_s = 2 * self.matmul_params * batch / self.flop_s
-        reduce_s = (
-            2 * self.model.num_layers * all_reduce_s(batch * self.model.hidden * BYTES_BF16, self.tp, self.cluster)
-        )
-        kernels_s = self.model.num_layers * self.num_kernels * self.rates.kernel_s
-        return np.maximum(read_s, compute_s) + reduce_s + kernels_s + self.rates.step_s + self.rates.sequence_s * batch
-
-    def prefill_s(self, num_tok: Any, pairs: Any) -> Any:
-        """Compute time of `num_tok` prefilled tokens with `pairs` query-key pairs, plus their all-reduces."""
-        model = self.model
-        attention = 4 * model.num_layers * model.num_heads * model.head_dim * pairs
-        flops_s = (2 * self.matmul_params * num_tok + attention) / self.flop_s
-        # Bandwidth only: chunks are long, so the latency floor of each all-reduce is paid by decode steps.
-        one_tok_s = 2 * model.num_layers * _bandwidth_part_s(model.hidden * BYTES_BF16, self.tp, self.cluster)
-        return flops_s + num_tok * one_tok_s
-
-
-def _bandwidth_part_s(num_bytes: float, tp: int, cluster: Cluster) -> float:
-    return float(all_reduce_s(num_bytes, tp, cluster) - all_reduce_s(0.0, tp, cluster))
-
-
-class Decline(NamedTuple):
-    """A batch that starts together, from one request's end to the next: decode steps between, and requests that are
-    left then; arrays of shape [num, points]."""
-
-    steps: Array
-    left: Array
-
-
-@dataclass(frozen=True)
-class Load:
-    """Sums over a set of requests, and the request that ends last; arrays of one shape, or scalars."""
-
-    num: Any
-    generated_tok: Any
-    traffic_tok: Any
-    prefill_tok: Any
-    prefill_pairs: Any
-    context_tok: Any
-    returned_tok: Any
-    tool_s: Any
-    longest: Any
-    """Index of the point with the largest serial time."""
-    upper_tok: Any
-    """Longest total."""
-    decline: Decline | None = None
-    """Where the decode step is no linear function of the batch, how that shrinks."""
-
-
-SUMMED = ("generated_tok", "traffic_tok", "prefill_tok", "prefill_pairs", "context_tok", "returned_tok", "tool_s")
-
-
-def serial_parts(engine: Engine, requests: Requests) -> tuple[Array, Array]:
-    """Per point on an idle instance: its own KV and prefill time, and its step count (turns start with a prefill)."""
-    own_s = engine.kv_s_per_tok * requests.traffic_tok + engine.prefill_s(requests.prefill_tok, requests.prefill_pairs)
-    return own_s, requests.generated_tok + requests.num_turns
-
-
-def serial_s(engine: Engine, requests: Requests) -> Array:
-    """Serial bound of each point: every token waits for the one before, and every turn for its tool."""
-    own_s, num_steps = serial_parts(engine, requests)
-    return own_s + num_steps * engine.step_s(1.0) + requests.tool_s
-
-
-def whole_load(engine: Engine, requests: Requests) -> Load:
-    """All points together."""
-    sums = {name: requests.sum(name) for name in SUMMED}
-    longest = int(np.argmax(serial_s(engine, requests)))
-    return Load(num=requests.batch, longest=longest, upper_tok=requests.upper_tok.max(), **sums)
-
-
-def batch_loads(engine: Engine, batches: Batches, staleness: int = 0) -> Load:
-    """Every batch by itself: arrays of shape [num]. With `staleness`, sums are the mean over a batch and as many mean
-    ones, which are under way beside it; the longest request stays its own."""
-    requests = batches.requests
-
-    def beside(column: Array) -> Array:
-        own = batches.sums(column)
-        if not staleness:
-            return own
-        return np.asarray((own + staleness * own.mean()) / (staleness + 1))
-
-    return Load(
-        num=beside(np.ones(len(requests))),
-        longest=batches.largest(serial_s(engine, requests)),
-        upper_tok=requests.upper_tok[batches.largest(requests.upper_tok)],
-        decline=decline_of(batches) if engine.model.is_moe and not staleness else None,
-        **{name: beside(getattr(requests, name)) for name in SUMMED},
-    )
-
-
-def decline_of(batches: Batches) -> Decline:
-    """Of every batch by itself; tools, which make requests end in another order, are not looked at."""
-    requests = batches.requests
-    steps, weight = (each.reshape(batches.num, -1) for each in (requests.generated_tok, requests.weight))
-    order = np.argsort(steps, axis=1)
-    steps, weight = (np.take_along_axis(each, order, axis=1) for each in (steps, weight))
-    left = np.cumsum(weight[:, ::-1], axis=1)[:, ::-1]
-    return Decline(np.where(left > TINY, np.diff(steps, axis=1, prepend=0.0), 0.0), left)
-
-
-def interval_loads(engine: Engine, requests: Requests) -> Load:
-    """Every interval at once by prefix sums: entry [j, i] holds points j to i - 1; entries with i <= j are void."""
-    n = len(requests)
-
-    def between(column: Array) -> Array:
-        running = np.concatenate([[0.0], np.cumsum(requests.weight * column)])
-        return running[None, :] - running[:, None]
-
-    serial = serial_s(engine, requests)
-    longest = np.zeros((n + 1, n + 1), dtype=int)
-    for low in range(n):
-        running = np.maximum.accumulate(serial[low:])
-        longest[low, low + 1 :] = low + np.maximum.accumulate(np.where(serial[low:] >= running, np.arange(n - low), 0))
-    sums = {name: between(getattr(requests, name)) for name in SUMMED}
-    upper_tok = np.concatenate([[0.0], requests.upper_tok])[None, :]
-    return Load(num=between(np.ones(n)), longest=longest, upper_tok=upper_tok, **sums)
+from libra.cost.engine import MAX_SEQUENCES, Engine
+from libra.cost.loads import TINY, Decline, Load
+from libra.cost.requests import Requests
 
 
 @dataclass(frozen=True)
@@ -264,9 +72,6 @@ def rollout_pace(engine: Engine, requests: Requests, load: Load, schedule: Sched
         pace = _stream_pace(engine, load, own, live, share, schedule.staleness)
     impossible, some = load.upper_tok > engine.capacity_tok, np.asarray(load.num) > TINY
     return Pace(*(np.where(some, np.where(impossible, np.inf, seconds), 0.0) for seconds in pace))
-
-
-TINY = 1e-12
 
 
 class _Own(NamedTuple):

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from libra.cost.engine import MAX_SEQUENCES, Engine
+from libra.cost.loads import serial_s
 from libra.cost.requests import Array, Batches
-from libra.cost.rollout import MAX_SEQUENCES, Engine, Pace, serial_s
+from libra.cost.rollout import Pace
 from libra.cost.training import least_train_s
 from libra.planning.estimate import Demand, Estimator, least_steady_step_s
 

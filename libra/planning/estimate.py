@@ -19,10 +19,12 @@ from libra.core.plan import Allocation, Estimate, InstanceSpec, Plan, TrainLayou
 from libra.core.policy import Statistics
 from libra.cost.calibration import Correction, fit_training, moving_factor, observed_rollout_s
 from libra.cost.communication import weight_sync_s
+from libra.cost.engine import Engine
+from libra.cost.loads import Load, batch_loads
 from libra.cost.memory import engine_bytes_per_gpu, engine_fits, usable_bytes
 from libra.cost.rates import Rates
 from libra.cost.requests import Array, Batches, Requests, both_of
-from libra.cost.rollout import Engine, Load, Pace, Schedule, batch_loads, rollout_pace, rollout_s, schedule_of
+from libra.cost.rollout import Pace, Schedule, rollout_pace, rollout_s, schedule_of
 from libra.cost.training import TrainLoad, TrainTime, train_load, train_time
 from libra.planning.layout import Bucket, RolloutLayout, of_instances, of_pools
 from libra.planning.topology import GB, tensor_sizes

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from libra.cost.requests import Array
-from libra.cost.rollout import Engine, Requests, Schedule, interval_loads, rollout_s
+from libra.cost.engine import Engine
+from libra.cost.loads import interval_loads
+from libra.cost.requests import Array, Requests
+from libra.cost.rollout import Schedule, rollout_s
 
 
 @dataclass(frozen=True)

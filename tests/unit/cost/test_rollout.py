@@ -9,19 +9,11 @@ import pytest
 from libra.clusters import load_cluster
 from libra.core.events import PipelineSpec
 from libra.core.policy import Finished
+from libra.cost.engine import Engine
+from libra.cost.loads import batch_loads, decline_of, interval_loads, serial_s, whole_load
 from libra.cost.rates import Rates
 from libra.cost.requests import batches_of, compress, part
-from libra.cost.rollout import (
-    Engine,
-    Schedule,
-    batch_loads,
-    decline_of,
-    interval_loads,
-    rollout_s,
-    schedule_of,
-    serial_s,
-    whole_load,
-)
+from libra.cost.rollout import Schedule, rollout_s, schedule_of
 from libra.models import load_model
 
 CLUSTER = load_cluster("a800x48")
