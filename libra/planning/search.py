@@ -6,12 +6,13 @@ always among the candidates. The plan with the least expected step wins; near-ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from math import ceil
 
 import msgspec
+import numpy as np
 
 from libra.core.errors import CapacityError, ConfigError
 from libra.core.hardware import Cluster, Model
@@ -20,13 +21,14 @@ from libra.core.policy import Statistics
 from libra.cost.rates import Rates
 from libra.cost.rollout import Pace
 from libra.planning.assemble import mark_hybrids, name_instances
+from libra.planning.bound import RolloutBound
 from libra.planning.estimate import Demand, Estimator, plan_of
 from libra.planning.homogeneous import fill, homogeneous_layouts
 from libra.planning.hybrids import HETEROGENEOUS_MARGIN, TIE_SHARE, Choices, HybridSearch
 from libra.planning.intervals import Table, interval_costs, solve
 from libra.planning.layout import RolloutLayout, bounds_tok, coarsen, merge, of_pools
 from libra.planning.topology import RUNNABLE, Leaf, Limits, Space, divisors, leaves, no_layout
-from libra.planning.tree import fastest, replica_sizes
+from libra.planning.tree import ROUNDING, fastest, replica_sizes
 
 MIN_SPLITS = 6
 """Splits that small clusters are divided into at least, where they have the GPUs: in steps of 8, 16 GPUs would have one
@@ -101,10 +103,59 @@ class JointPlanner:
     def _repartition(self, demand: Demand, allocation: Allocation | None, current: Plan | None) -> Plan:
         if self.hybrid_replicas and not self._is_colocated(demand):
             return self._with_hybrids(demand, allocation)
-        candidates = list(self._candidates(demand))
+        candidates = self._contenders(demand, current)
         if not candidates:
             raise self._nothing(demand)
         return self._assemble(demand, _choose(candidates, current), allocation)
+
+    def _contenders(self, demand: Demand, current: Plan | None) -> list[Candidate]:
+        """The candidates without mixed layouts that `_choose` cannot take, in the same order; their splits' tables are
+        never solved.
+
+        A mixed candidate is not below its split's bound: rollout's mean work by `RolloutBound` or its training,
+        whichever is longer, plus the sync. Where that is no less than what mixed layouts must beat, it turns the choice
+        to no mixed one; where it is above another mixed candidate, it is not the fastest. What is there may be taken
+        for being there, so the candidates of its split all stay.
+        """
+        room, sizes = self._room(demand), self._instance_sizes(demand)
+        leaves = {split: found for split in self.splits(demand) if (found := self._leaves(demand, split))}
+        equal = {
+            split: list(self._combined(demand, found, self._rollouts(demand, room(split), sizes, None)))
+            for split, found in leaves.items()
+        }
+        must_beat_s = min((c.expected.step_s for each in equal.values() for c in each), default=float("inf"))
+        must_beat_s *= 1 - HETEROGENEOUS_MARGIN
+        there = current.train.num_gpus if current else None
+        least = RolloutBound(self.estimator, demand, self.estimator.rollout_sizes(demand.run.max_context_tok))
+        bounds = {split: self._mixed_bound_s(least, room(split), found) for split, found in leaves.items()}
+        kept = [split for split in leaves if bounds[split] < must_beat_s or split == there or not equal[split]]
+        table = self._table(demand, sizes, room(min(kept))) if kept and sizes else None
+        least_s = float("inf")
+        for split in sorted(kept, key=lambda split: bounds[split]):
+            if bounds[split] <= least_s or split == there or not equal[split]:
+                rollouts = self._rollouts(demand, room(split), sizes, table)
+                equal[split] = list(self._combined(demand, leaves[split], rollouts))
+                mixed = [c.expected.step_s for c in equal[split] if not c.rollout.is_homogeneous]
+                least_s = min([least_s, *mixed])
+        return [candidate for split in leaves for candidate in equal[split]]
+
+    def _mixed_bound_s(self, least: RolloutBound, num_gpus: int, found: Sequence[Leaf]) -> float:
+        work_s = float(np.mean(least.pace(num_gpus).work_s))
+        train_s = min(self.estimator.train_s(least.demand, leaf.time) for leaf in found)
+        return (max(work_s, train_s) + least.demand.sync_s) * (1 - ROUNDING)
+
+    def _room(self, demand: Demand) -> Callable[[int], int]:
+        """Rollout's GPUs by training's."""
+        total, colocated = self.cluster.num_gpus, self._is_colocated(demand)
+        return lambda split: total if colocated else total - split
+
+    def _combined(
+        self, demand: Demand, found: Sequence[Leaf], rollouts: Iterable[tuple[RolloutLayout, Pace]]
+    ) -> Iterator[Candidate]:
+        for rollout, pace in rollouts:
+            for leaf in found:
+                expected = self.estimator.combine(demand, pace, self.estimator.train_s(demand, leaf.time))
+                yield Candidate(leaf, rollout, expected)
 
     def _is_colocated(self, demand: Demand) -> bool:
         return self.colocated or demand.run.pipeline.kind == "colocated"
@@ -130,20 +181,12 @@ class JointPlanner:
         return tuple(range(step, total, step))
 
     def _candidates(self, demand: Demand) -> Iterator[Candidate]:
-        sizes = self._instance_sizes(demand)
-        colocated = self._is_colocated(demand)
-        splits = self.splits(demand)
-        total = self.cluster.num_gpus
-        table = self._table(demand, sizes, total if colocated else total - min(splits)) if sizes else None
-        for num_train in splits:
-            found = self._leaves(demand, num_train)
-            if not found:
-                continue
-            rollouts = self._rollouts(demand, total if colocated else total - num_train, sizes, table)
-            for rollout, pace in rollouts:
-                for leaf in found:
-                    expected = self.estimator.combine(demand, pace, self.estimator.train_s(demand, leaf.time))
-                    yield Candidate(leaf, rollout, expected)
+        room, sizes, splits = self._room(demand), self._instance_sizes(demand), self.splits(demand)
+        table = self._table(demand, sizes, room(min(splits))) if sizes else None
+        for split in splits:
+            found = self._leaves(demand, split)
+            if found:
+                yield from self._combined(demand, found, self._rollouts(demand, room(split), sizes, table))
 
     def _instance_sizes(self, demand: Demand) -> tuple[int, ...]:
         fitting = self.estimator.rollout_sizes(demand.run.max_context_tok)
