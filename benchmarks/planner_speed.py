@@ -2,7 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/planner_speed.py >benchmarks/results/planner_speed_DATE.txt
 
-Each time is the least of `ROUNDS` in a fresh planner, without hybrid replicas and with two; the bound is computed apart.
+Each time is the least of `ROUNDS` in a fresh planner, without hybrid replicas and with two;
+the bound is computed apart.
 """
 
 from __future__ import annotations
