@@ -109,37 +109,40 @@ class JointPlanner:
         return self._assemble(demand, _choose(candidates, current), allocation)
 
     def _contenders(self, demand: Demand, current: Plan | None) -> list[Candidate]:
-        """The candidates without mixed layouts that `_choose` cannot take, in the same order; their splits' tables are
-        never solved.
+        """Candidates, in their order, without those that `_choose` cannot take and that do not change what it takes.
 
-        A mixed candidate is not below its split's bound: rollout's mean work by `RolloutBound` or its training,
-        whichever is longer, plus the sync. Where that is no less than what mixed layouts must beat, it turns the choice
-        to no mixed one; where it is above another mixed candidate, it is not the fastest. What is there may be taken
-        for being there, so the candidates of its split all stay.
+        No candidate is below its split's bound: rollout's mean work by `RolloutBound` or its training, whichever is
+        longer, plus the sync. A split whose bound is further above an equal candidate than ties reach has nothing that
+        is close to the least of its kind, the equal ones or, if mixed ones gain enough to be taken, those. Of the
+        others, a mixed candidate whose bound is no less than what mixed ones must beat does not make them be taken;
+        nor is it the fastest of them then, or where its bound is above another mixed one. It could only be taken for
+        being there, so the split that is there keeps all.
         """
         room, sizes = self._room(demand), self._instance_sizes(demand)
-        leaves = {split: found for split in self.splits(demand) if (found := self._leaves(demand, split))}
-        equal = {
-            split: list(self._combined(demand, found, self._rollouts(demand, room(split), sizes, None)))
-            for split, found in leaves.items()
-        }
-        must_beat_s = min((c.expected.step_s for each in equal.values() for c in each), default=float("inf"))
-        must_beat_s *= 1 - HETEROGENEOUS_MARGIN
-        there = current.train.num_gpus if current else None
+        leaves = {split: some for split in self.splits(demand) if (some := self._leaves(demand, split))}
         least = RolloutBound(self.estimator, demand, self.estimator.rollout_sizes(demand.run.max_context_tok))
-        bounds = {split: self._mixed_bound_s(least, room(split), found) for split, found in leaves.items()}
-        kept = [split for split in leaves if bounds[split] < must_beat_s or split == there or not equal[split]]
-        table = self._table(demand, sizes, room(min(kept))) if kept and sizes else None
-        least_s = float("inf")
-        for split in sorted(kept, key=lambda split: bounds[split]):
-            if bounds[split] <= least_s or split == there or not equal[split]:
-                rollouts = self._rollouts(demand, room(split), sizes, table)
-                equal[split] = list(self._combined(demand, leaves[split], rollouts))
-                mixed = [c.expected.step_s for c in equal[split] if not c.rollout.is_homogeneous]
-                least_s = min([least_s, *mixed])
-        return [candidate for split in leaves for candidate in equal[split]]
+        bounds = {split: self._bound_s(least, room(split), some) for split, some in leaves.items()}
 
-    def _mixed_bound_s(self, least: RolloutBound, num_gpus: int, found: Sequence[Leaf]) -> float:
+        def priced(split: int, table: Table | None) -> tuple[Candidate, ...]:
+            return tuple(self._combined(demand, leaves[split], self._rollouts(demand, room(split), sizes, table)))
+
+        found: dict[int, tuple[Candidate, ...]] = {}
+        equal_s = mixed_s = float("inf")
+        for split in sorted(leaves, key=lambda split: bounds[split]):
+            if bounds[split] <= equal_s * (1 + TIE_SHARE):
+                found[split] = priced(split, None)
+                equal_s = min([equal_s, *(c.expected.step_s for c in found[split])])
+        there = current.train.num_gpus if current else None
+        must = {split for split, equal in found.items() if split == there or not equal}
+        kept = [split for split in found if split in must or bounds[split] < equal_s * (1 - HETEROGENEOUS_MARGIN)]
+        table = self._table(demand, sizes, room(min(kept))) if kept and sizes else None
+        for split in kept:
+            if split in must or bounds[split] <= mixed_s:
+                found[split] = priced(split, table)
+                mixed_s = min([mixed_s, *(c.expected.step_s for c in found[split] if not c.rollout.is_homogeneous)])
+        return [candidate for split in leaves for candidate in found.get(split, ())]
+
+    def _bound_s(self, least: RolloutBound, num_gpus: int, found: Sequence[Leaf]) -> float:
         work_s = float(np.mean(least.pace(num_gpus).work_s))
         train_s = min(self.estimator.train_s(least.demand, leaf.time) for leaf in found)
         return (max(work_s, train_s) + least.demand.sync_s) * (1 - ROUNDING)

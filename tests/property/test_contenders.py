@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +65,28 @@ def test_the_choice_among_contenders_is_the_choice_among_all(
         contenders = planner._contenders(demand, current)
         assert [c for c in everything if c in contenders] == contenders
         assert _choose(contenders, current) == _choose(everything, current)
+
+
+@pytest.mark.parametrize("kind", ["barrier", "async"])
+@pytest.mark.parametrize(
+    ("num_nodes", "log_tok", "sigma"), [(4, 7.5, 0.8), (6, 7.5, 0.8), (6, 7.5, 1.2), (3, 7.5, 1.2)]
+)
+def test_so_it_is_where_mixed_layouts_win(num_nodes: int, log_tok: float, sigma: float, kind: str) -> None:
+    """Splits of two GPUs are near-ties; each candidate that is close to the best is there once."""
+    rng = np.random.default_rng(0)
+    totals = np.clip(rng.lognormal(log_tok, sigma, 512), 600, 40960).astype(int).tolist()
+    finished = tuple(Finished(500, tok // 2, tok - tok // 2 - 500, 1 + tok // 700, tok / 350) for tok in totals)
+    run = RunStart(0.0, CLUSTER.name, "qwen3-4b", PipelineSpec(kind, 2), 512, 16, 10, 40960)  # type: ignore[arg-type]
+    cluster = msgspec.structs.replace(CLUSTER, num_nodes=num_nodes)
+    planner = JointPlanner(cluster, load_model("qwen3-4b"), granularity=2)
+    demand = planner.estimator.demand(Statistics(run, finished), None)
+    everything = list(planner._candidates(demand))
+    assert not _choose(everything, None).rollout.is_homogeneous
+    best_s = min(c.expected.step_s for c in everything)
+    for candidate in everything:
+        if candidate.expected.step_s <= best_s * 1.04:
+            current = planner._assemble(demand, candidate, None)
+            assert _choose(planner._contenders(demand, current), current) == _choose(everything, current)
 
 
 def test_no_table_is_solved_where_no_mixed_layout_can_win() -> None:
