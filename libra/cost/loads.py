@@ -103,10 +103,10 @@ def interval_loads(engine: Engine, requests: Requests) -> Load:
         return running[None, :] - running[:, None]
 
     serial = serial_s(engine, requests)
+    from_low = np.where(np.tri(n, k=-1, dtype=bool), -np.inf, serial)
+    is_longest = from_low >= np.maximum.accumulate(from_low, axis=1)
     longest = np.zeros((n + 1, n + 1), dtype=int)
-    for low in range(n):
-        running = np.maximum.accumulate(serial[low:])
-        longest[low, low + 1 :] = low + np.maximum.accumulate(np.where(serial[low:] >= running, np.arange(n - low), 0))
+    longest[:n, 1:] = np.maximum.accumulate(np.where(is_longest, np.arange(n), 0), axis=1)
     sums: dict[str, Any] = {name: between(getattr(requests, name)) for name in SUMMED}
     upper_tok = np.concatenate([[0.0], requests.upper_tok])[None, :]
     return Load(num=between(np.ones(n)), longest=longest, upper_tok=upper_tok, **sums)

@@ -29,6 +29,7 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from math import ceil
 
 import msgspec
@@ -109,8 +110,20 @@ class Tree:
         for degree in node:
             left //= degree
         for degree in self._choices[len(node)]:
-            if left % degree == 0 and (len(node) < 3 or self._is_whole(node, degree)):
+            if (
+                left % degree == 0
+                and self._may_be_whole(node, degree)
+                and (len(node) < 3 or self._is_whole(node, degree))
+            ):
                 yield degree
+
+    def _may_be_whole(self, node: Node, degree: int) -> bool:
+        """Whether a replica of the wanted size can have `degree` next: `tp pp cp` is that size, so each degree divides
+        what is left of it, and `pp` leaves a context degree that there is. What fails has no whole leaf below it."""
+        if self.replica_gpus is None or len(node) in (1, 3):
+            return True
+        rest, left = divmod(self.replica_gpus, degree * (node[0] if node else 1))
+        return left == 0 and (not node or rest in self._choices[3])
 
     @cached_property
     def _choices(self) -> tuple[tuple[int, ...], ...]:
@@ -214,6 +227,13 @@ class Tree:
         tp, ep, pp = node
         params = train_params_per_gpu(self.model, TrainLayout(tp, 1, pp, ep=ep))
         return params * WEIGHT_AND_GRADIENT_BYTES <= usable_bytes(self.cluster.gpu)
+
+
+def replica_sizes(cluster: Cluster, model: Model, space: Space) -> tuple[int, ...]:
+    """GPUs of every replica that has tensor, pipeline and context degrees, ascending; a split has those that divide it,
+    if they fit."""
+    degrees = product(train_tensor_sizes(cluster, model), divisors(model.num_layers), space.context_sizes)
+    return tuple(sorted({tp * pp * cp for tp, pp, cp in degrees}))
 
 
 def fastest(
