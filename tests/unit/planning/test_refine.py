@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -40,7 +42,7 @@ def test_a_neighbour_serves_every_length_on_no_more_gpus(slow: tuple[int, int]) 
         assert each.num_gpus <= layout.num_gpus
         edges = (0, *each.edges)
         assert edges[-1] == 64
-        assert {(pool.low, pool.high) for pool in each.pools} == set(zip(edges, edges[1:], strict=False))
+        assert {(pool.low, pool.high) for pool in each.pools} == set(pairwise(edges))
         assert all(pool.tp in SIZES and pool.count > 0 for pool in each.pools)
 
 
