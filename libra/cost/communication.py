@@ -12,8 +12,6 @@ from libra.cost.rates import Rates
 
 LINK_EFFICIENCY = 0.7
 """Share of a datasheet link that a ring sustains: protocol and pipeline fill take a quarter to a third (assumed)."""
-NETWORK_EFFICIENCY = 0.9
-"""The same for RDMA between nodes: cluster files give what a NIC moves, of which pipeline fill takes some (assumed)."""
 COLLECTIVE_LATENCY_S = 10e-6
 """Floor of one collective in a node: a kernel launch and a few NVLink hops, round figure (assumed)."""
 GRADIENT_BYTES = 4
@@ -26,9 +24,15 @@ def link_bytes_s(cluster: Cluster) -> float:
     return cluster.gpu.link_gb_s * GB * LINK_EFFICIENCY
 
 
-def network_bytes_s(cluster: Cluster) -> float:
+def network_bytes_s(cluster: Cluster, rates: Rates) -> float:
     """Sustained one-way bytes/s of one *node* to the others, shared by its GPUs."""
-    return cluster.network_gb_s * GB * NETWORK_EFFICIENCY
+    return cluster.network_gb_s * GB * rates.network
+
+
+def gpus_on_network(cluster: Cluster, replica_gpus: int) -> int:
+    """GPUs of one node that share its network in training: those of whole replicas, which lie together."""
+    num = cluster.gpus_per_node
+    return num if replica_gpus >= num else num // replica_gpus * replica_gpus
 
 
 def all_reduce_s(num_bytes: Any, num_ranks: int, cluster: Cluster, num_calls: float = 1) -> Any:
@@ -42,23 +46,25 @@ def all_reduce_s(num_bytes: Any, num_ranks: int, cluster: Cluster, num_calls: fl
 
 
 def all_to_all_s(
-    bytes_per_rank: float, num_ranks: int, ranks_per_node: int, cluster: Cluster, num_calls: float = 1
+    bytes_per_rank: float, num_ranks: int, stride: int, cluster: Cluster, rates: Rates, num_calls: float = 1
 ) -> float:
     """Each rank sends `(n-1)/n` of its bytes (of all calls); over the nodes' network when the group spans nodes.
 
-    `ranks_per_node` ranks of the group share a node; all GPUs of a node run such a group at the same time, so each
-    gets its share of the node's network.
+    Ranks lie `stride` GPUs apart, one in each replica; all GPUs of a node's replicas run such a group at the same time,
+    so each gets its share of the node's network.
     """
     if num_ranks <= 1:
         return 0.0
-    inside = min(num_ranks, ranks_per_node)
+    inside = min(num_ranks, max(1, cluster.gpus_per_node // stride))
     sent = bytes_per_rank / num_ranks
     in_node_s = (inside - 1) * sent / link_bytes_s(cluster)
-    out_s = (num_ranks - inside) * sent / (network_bytes_s(cluster) / cluster.gpus_per_node)
+    out_s = (num_ranks - inside) * sent * gpus_on_network(cluster, stride) / network_bytes_s(cluster, rates)
     return num_calls * COLLECTIVE_LATENCY_S + max(in_node_s, out_s)
 
 
-def ring_s(bytes_per_rank: float, num_ranks: int, stride: int, cluster: Cluster, num_calls: float = 1) -> float:
+def ring_s(
+    bytes_per_rank: float, num_ranks: int, stride: int, cluster: Cluster, rates: Rates, num_calls: float = 1
+) -> float:
     """Ring of `num_ranks` GPUs that lie `stride` apart: each rank passes on every other rank's bytes.
 
     Across nodes, `stride` such rings leave each node at the same time.
@@ -66,12 +72,12 @@ def ring_s(bytes_per_rank: float, num_ranks: int, stride: int, cluster: Cluster,
     if num_ranks <= 1:
         return 0.0
     in_node = num_ranks * stride <= cluster.gpus_per_node
-    rate = link_bytes_s(cluster) if in_node else network_bytes_s(cluster) / min(stride, cluster.gpus_per_node)
+    rate = link_bytes_s(cluster) if in_node else network_bytes_s(cluster, rates) / min(stride, cluster.gpus_per_node)
     hops = num_ranks - 1
     return hops * (num_calls * COLLECTIVE_LATENCY_S + bytes_per_rank / rate)
 
 
-def gradient_sync_s(cluster: Cluster, model: Model, layout: TrainLayout, dp: int) -> float:
+def gradient_sync_s(cluster: Cluster, model: Model, layout: TrainLayout, dp: int, rates: Rates) -> float:
     """Reduce-scatter of FP32 gradients and all-gather of BF16 weights over `dp` replicas, nothing overlapped.
 
     Context-parallel ranks hold the same weights, so they are ranks of it too. When replicas span nodes, each of a
@@ -85,12 +91,12 @@ def gradient_sync_s(cluster: Cluster, model: Model, layout: TrainLayout, dp: int
     if layout.replica_gpus * dp <= cluster.gpus_per_node:
         return shard_bytes / link_bytes_s(cluster)
     rings = min(layout.tp * layout.pp, cluster.gpus_per_node)
-    return max(shard_bytes / link_bytes_s(cluster), rings * shard_bytes / network_bytes_s(cluster))
+    return max(shard_bytes / link_bytes_s(cluster), rings * shard_bytes / network_bytes_s(cluster, rates))
 
 
 def weight_sync_s(cluster: Cluster, model: Model, *, colocated: bool, rates: Rates | None = None) -> float:
     """One pipelined broadcast of the BF16 weights from training to the engines; colocated, both changes of sides."""
     rates = rates or Rates()
     in_node = colocated or cluster.num_nodes == 1
-    moved_s = model.weight_bytes / (link_bytes_s(cluster) if in_node else network_bytes_s(cluster))
+    moved_s = model.weight_bytes / (link_bytes_s(cluster) if in_node else network_bytes_s(cluster, rates))
     return moved_s + (rates.switch_s if colocated else rates.sync_fixed_s)

@@ -41,6 +41,8 @@ class Rates(msgspec.Struct, frozen=True):
     since frameworks fuse few of them and widen to FP32 between."""
     train_link: float = 0.7
     """Of a link in the all-reduces of training: protocol and pipeline fill take a quarter to a third."""
+    network: float = 0.9
+    """Of what a node's NICs move, in the collectives of training and refresh: pipeline fill takes some."""
     train_fixed_s: float = 0.0
     """Of a training step whatever its tokens: data, launches, off-load. Unknown before a run tells."""
     sync_fixed_s: float = 0.0

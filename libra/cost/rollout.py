@@ -1,188 +1,17 @@
-"""Rollout time of an instance or a pool from first principles: roofline of a decode step, additive KV traffic, the
-serial bound of the longest request, KV capacity (the paper's cost evaluator, without its fitted constants)."""
+"""Rollout time of an instance or a pool from first principles: decode steps at the achieved batch, additive KV traffic,
+the serial bound of the longest request (the paper's cost evaluator, without its fitted constants)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from libra.core.events import PipelineSpec
-from libra.core.hardware import BYTES_BF16, Cluster, Model
-from libra.cost.communication import all_reduce_s
-from libra.cost.memory import kv_bytes_per_tok_per_gpu, kv_capacity_tok
-from libra.cost.rates import Rates
-from libra.cost.requests import Array, Batches, Requests
-
-KERNELS_PER_LAYER = 10
-"""Norms, projections, rotary, cache write, attention, activation of one decoder layer, counted."""
-MOE_KERNELS = 5
-"""More of an expert layer, counted: router, top-k, sorting by expert, two grouped products, activation and sum, where
-a dense one has two products and an activation."""
-MAX_SEQUENCES = 256
-"""Running sequences of an engine: vLLM's long-standing default."""
-
-
-@dataclass(frozen=True)
-class Engine:
-    """One rollout instance of `tp` GPUs."""
-
-    cluster: Cluster
-    model: Model
-    tp: int
-    rates: Rates = field(default_factory=Rates)
-
-    @cached_property
-    def capacity_tok(self) -> int:
-        """KV tokens of the whole instance."""
-        return kv_capacity_tok(self.cluster.gpu, self.model, self.tp)
-
-    @cached_property
-    def bytes_s(self) -> float:
-        """Sustained memory bytes/s of *one* GPU; per-GPU bytes are divided by it, and by nothing else."""
-        return self.cluster.gpu.memory_gb_s * 1e9 * self.rates.memory
-
-    @cached_property
-    def flop_s(self) -> float:
-        """Sustained FLOP/s of the whole instance."""
-        share = self.rates.moe if self.model.is_moe else self.rates.prefill
-        return self.cluster.gpu.peak_tflops * 1e12 * share * self.tp
-
-    @cached_property
-    def kv_s_per_tok(self) -> float:
-        """Time to read one context token in one decode step."""
-        return kv_bytes_per_tok_per_gpu(self.model, self.tp) / self.bytes_s
-
-    @property
-    def num_kernels(self) -> int:
-        """Kernels of one layer."""
-        return KERNELS_PER_LAYER + (MOE_KERNELS if self.model.is_moe else 0)
-
-    @cached_property
-    def matmul_params(self) -> int:
-        """Weights that one token is multiplied with: the input embedding is a look-up."""
-        return self.model.num_active_params - (
-            0 if self.model.tied_embeddings else self.model.vocab * self.model.hidden
-        )
-
-    @cached_property
-    def experts_hit(self) -> Array:
-        """Different experts that a step of 0, 1, 2 ... sequences needs, each chosen by its popularity."""
-        popularity = np.arange(1, self.model.num_experts + 1) ** -self.rates.skew
-        chosen = np.minimum(1.0, self.model.experts_per_tok * popularity / popularity.sum())
-        return np.asarray((1 - (1 - chosen) ** np.arange(MAX_SEQUENCES + 1)[:, None]).sum(axis=1))
-
-    def weight_read_bytes(self, batch: Any) -> Any:
-        """Weight bytes that one step reads over the instance; the experts hit grow with the batch."""
-        model = self.model
-        if not model.is_moe:
-            return self.matmul_params * BYTES_BF16 + 0.0 * batch
-        hit = np.interp(batch, np.arange(len(self.experts_hit)), self.experts_hit)
-        extra = model.num_layers * model.expert_params * (hit - model.experts_per_tok)
-        return (self.matmul_params + np.maximum(0.0, extra)) * BYTES_BF16
-
-    def step_s(self, batch: Any) -> Any:
-        """A decode step of `batch` sequences less its KV reads: roofline, all-reduce, kernels, scheduler."""
-        share = self.rates.moe_memory if self.model.is_moe else self.rates.memory
-        read_s = self.weight_read_bytes(batch) / self.tp / (self.cluster.gpu.memory_gb_s * 1e9 * share)
-        compute_s = 2 * self.matmul_params * batch / self.flop_s
-        reduce_s = (
-            2 * self.model.num_layers * all_reduce_s(batch * self.model.hidden * BYTES_BF16, self.tp, self.cluster)
-        )
-        kernels_s = self.model.num_layers * self.num_kernels * self.rates.kernel_s
-        return np.maximum(read_s, compute_s) + reduce_s + kernels_s + self.rates.step_s + self.rates.sequence_s * batch
-
-    def prefill_s(self, num_tok: Any, pairs: Any) -> Any:
-        """Compute time of `num_tok` prefilled tokens with `pairs` query-key pairs, plus their all-reduces."""
-        model = self.model
-        attention = 4 * model.num_layers * model.num_heads * model.head_dim * pairs
-        flops_s = (2 * self.matmul_params * num_tok + attention) / self.flop_s
-        # Bandwidth only: chunks are long, so the latency floor of each all-reduce is paid by decode steps.
-        one_tok_s = 2 * model.num_layers * _bandwidth_part_s(model.hidden * BYTES_BF16, self.tp, self.cluster)
-        return flops_s + num_tok * one_tok_s
-
-
-def _bandwidth_part_s(num_bytes: float, tp: int, cluster: Cluster) -> float:
-    return float(all_reduce_s(num_bytes, tp, cluster) - all_reduce_s(0.0, tp, cluster))
-
-
-@dataclass(frozen=True)
-class Load:
-    """Sums over a set of requests, and the request that ends last; arrays of one shape, or scalars."""
-
-    num: Any
-    generated_tok: Any
-    traffic_tok: Any
-    prefill_tok: Any
-    prefill_pairs: Any
-    context_tok: Any
-    returned_tok: Any
-    tool_s: Any
-    longest: Any
-    """Index of the point with the largest serial time."""
-    upper_tok: Any
-    """Longest total."""
-
-
-SUMMED = ("generated_tok", "traffic_tok", "prefill_tok", "prefill_pairs", "context_tok", "returned_tok", "tool_s")
-
-
-def serial_parts(engine: Engine, requests: Requests) -> tuple[Array, Array]:
-    """Per point on an idle instance: its own KV and prefill time, and its step count (turns start with a prefill)."""
-    own_s = engine.kv_s_per_tok * requests.traffic_tok + engine.prefill_s(requests.prefill_tok, requests.prefill_pairs)
-    return own_s, requests.generated_tok + requests.num_turns
-
-
-def serial_s(engine: Engine, requests: Requests) -> Array:
-    """Serial bound of each point: every token waits for the one before, and every turn for its tool."""
-    own_s, num_steps = serial_parts(engine, requests)
-    return own_s + num_steps * engine.step_s(1.0) + requests.tool_s
-
-
-def whole_load(engine: Engine, requests: Requests) -> Load:
-    """All points together."""
-    sums = {name: requests.sum(name) for name in SUMMED}
-    longest = int(np.argmax(serial_s(engine, requests)))
-    return Load(num=requests.batch, longest=longest, upper_tok=requests.upper_tok.max(), **sums)
-
-
-def batch_loads(engine: Engine, batches: Batches, staleness: int = 0) -> Load:
-    """Every batch by itself: arrays of shape [num]. With `staleness`, sums are the mean over a batch and as many mean
-    ones, which are under way beside it; the longest request stays its own."""
-    requests = batches.requests
-
-    def beside(column: Array) -> Array:
-        own = batches.sums(column)
-        if not staleness:
-            return own
-        return np.asarray((own + staleness * own.mean()) / (staleness + 1))
-
-    return Load(
-        num=beside(np.ones(len(requests))),
-        longest=batches.largest(serial_s(engine, requests)),
-        upper_tok=requests.upper_tok[batches.largest(requests.upper_tok)],
-        **{name: beside(getattr(requests, name)) for name in SUMMED},
-    )
-
-
-def interval_loads(engine: Engine, requests: Requests) -> Load:
-    """Every interval at once by prefix sums: entry [j, i] holds points j to i - 1; entries with i <= j are void."""
-    n = len(requests)
-
-    def between(column: Array) -> Array:
-        running = np.concatenate([[0.0], np.cumsum(requests.weight * column)])
-        return running[None, :] - running[:, None]
-
-    serial = serial_s(engine, requests)
-    longest = np.zeros((n + 1, n + 1), dtype=int)
-    for low in range(n):
-        running = np.maximum.accumulate(serial[low:])
-        longest[low, low + 1 :] = low + np.maximum.accumulate(np.where(serial[low:] >= running, np.arange(n - low), 0))
-    sums = {name: between(getattr(requests, name)) for name in SUMMED}
-    upper_tok = np.concatenate([[0.0], requests.upper_tok])[None, :]
-    return Load(num=between(np.ones(n)), longest=longest, upper_tok=upper_tok, **sums)
+from libra.cost.engine import MAX_SEQUENCES, Engine
+from libra.cost.loads import TINY, Decline, Load
+from libra.cost.requests import Requests
 
 
 @dataclass(frozen=True)
@@ -237,14 +66,12 @@ def rollout_pace(engine: Engine, requests: Requests, load: Load, schedule: Sched
     if schedule.staleness is None:
         # A batch that starts together holds each request's own mean context.
         work = _work_of(engine, load, share, live * _mean_of(load, load.context_tok))
-        pace = _batch_pace(engine, work, own, live)
+        others = _others_beside(load, share)
+        pace = _batch_pace(engine, load, _beside_last(work, own, share, others), own, live, others)
     else:
         pace = _stream_pace(engine, load, own, live, share, schedule.staleness)
     impossible, some = load.upper_tok > engine.capacity_tok, np.asarray(load.num) > TINY
     return Pace(*(np.where(some, np.where(impossible, np.inf, seconds), 0.0) for seconds in pace))
-
-
-TINY = 1e-12
 
 
 class _Own(NamedTuple):
@@ -291,13 +118,40 @@ def _work_of(engine: Engine, load: Load, share: Any, held_tok: Any) -> _Work:
     )
 
 
-def _batch_pace(engine: Engine, work: _Work, own: _Own, live: Any) -> Pace:
+def _others_beside(load: Load, share: Any) -> Any:
+    """Share of the other requests that an instance has beside the last one: a router that places a batch at once evens
+    out counts, not lengths."""
+    return np.maximum(share * load.num - 1.0, 0.0) / np.maximum(load.num - 1.0, 1.0)
+
+
+def _beside_last(work: _Work, own: _Own, share: Any, others: Any) -> _Work:
+    """Of the instance that has the last request: that one whole, and its share of the others."""
+    return work._replace(
+        generated_tok=own.steps + others / share * np.maximum(work.generated_tok - share * own.steps, 0.0),
+        other_s=own.read_s + others / share * np.maximum(work.other_s - share * own.read_s, 0.0),
+    )
+
+
+def _batch_pace(engine: Engine, load: Load, work: _Work, own: _Own, live: Any, others: Any) -> Pace:
     """All requests start together, and the step waits for the last."""
-    num_steps = np.maximum(own.steps, work.generated_tok / np.minimum(work.fitting, live))
+    most = np.minimum(work.fitting, live)
+    num_steps = np.maximum(own.steps, work.generated_tok / most)
     step_s = engine.step_s(_clip(work.generated_tok / num_steps, work.fitting))
+    if load.decline is not None:
+        step_s = _mean_step_s(engine, load.decline, most, others)
     last_s = _life_s(own, step_s, work.other_s)
     bound = np.maximum(num_steps * step_s + work.other_s, last_s)
     return Pace(bound, np.zeros_like(bound))
+
+
+def _mean_step_s(engine: Engine, decline: Decline, most: Any, others: Any) -> Any:
+    """Over the steps of the instance that has the last request. Experts read grow ever slower with the batch, so that
+    a step of the mean batch reads more than the mean step."""
+    most, others = (np.broadcast_to(each, len(decline.left))[:, None] for each in (most, others))
+    wanted = 1.0 + others * np.maximum(decline.left - 1.0, 0.0)
+    batch = np.minimum(wanted, np.maximum(most, 1.0))
+    steps = decline.steps * wanted / batch
+    return (steps * engine.step_s(batch)).sum(axis=1) / np.maximum(steps.sum(axis=1), TINY)
 
 
 def _stream_pace(engine: Engine, load: Load, own: _Own, live: Any, share: Any, staleness: int) -> Pace:
@@ -341,10 +195,13 @@ def _stream_times(engine: Engine, work: _Work, own: _Own, most: Any, live: Any, 
 
 
 def _life_s(own: _Own, step_s: Any, other_s: Any) -> Any:
-    """From a request's start to its end, slowed by the others' work while it does not wait for a tool."""
+    """From a request's start to its end, slowed by the others' work while it does not wait for a tool.
+
+    That work is even over its life, so a decoding time D meets `D / (D + tool)` of it and D is the root of a quadratic.
+    """
     decode_s = own.read_s + own.steps * step_s
-    wait_free = decode_s / np.maximum(decode_s + own.tool_s, TINY)
-    return decode_s + own.tool_s + np.maximum(0.0, other_s - own.read_s) * wait_free
+    excess = decode_s + np.maximum(0.0, other_s - own.read_s) - own.tool_s
+    return own.tool_s + (excess + np.sqrt(excess**2 + 4 * decode_s * own.tool_s)) / 2
 
 
 def _mean_own(engine: Engine, load: Load) -> _Own:

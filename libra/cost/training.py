@@ -155,8 +155,8 @@ def train_time(
     passes, num_micro = num_passes(layout), max(1, num_micro_batches(load, layout, dp))
     stage = stage_time(cluster, model, layout, load, dp, passes, num_micro, rates)
     idle = idle_ratio(layout.pp, layout.vpp, num_micro, stage.longest_share)
-    work_s = stage.total_s * (1 + idle) + pipeline_s(cluster, model, layout, stage.tok, num_micro)
-    constant_s = gradient_sync_s(cluster, model, layout, dp) + optimizer_s(cluster, model, layout.num_gpus)
+    work_s = stage.total_s * (1 + idle) + pipeline_s(cluster, model, layout, stage.tok, num_micro, rates)
+    constant_s = gradient_sync_s(cluster, model, layout, dp, rates) + optimizer_s(cluster, model, layout.num_gpus)
     constant_s += rates.train_fixed_s
     return TrainTime(work_s, constant_s, stage.floor_s, idle / (1 + idle), stage.tensor_s / stage.compute_s)
 
@@ -174,11 +174,12 @@ def idle_ratio(pp: int, vpp: int, num_micro: int, longest_share: float = 0.0) ->
 class StageTime:
     """Seconds of one pipeline stage of the busiest replica, bubble apart; `tok` tokens pass it, `floor_s` at peak.
 
-    `longest_share` is the longest sequence's part of the FLOPs.
+    `longest_flop_share` and `longest_tok_share` are the longest sequence's parts.
     """
 
     tok: float
-    longest_share: float
+    longest_flop_share: float
+    longest_tok_share: float
     floor_s: float
     compute_s: float
     tensor_s: float
@@ -187,6 +188,12 @@ class StageTime:
     @property
     def total_s(self) -> float:
         return self.compute_s + self.tensor_s + self.other_s
+
+    @property
+    def longest_share(self) -> float:
+        """The longest sequence's part of the time: traffic goes by tokens, compute by squares too."""
+        traffic_s = self.tensor_s + self.other_s
+        return (self.longest_flop_share * self.compute_s + self.longest_tok_share * traffic_s) / self.total_s
 
 
 def stage_time(
@@ -210,12 +217,13 @@ def stage_time(
     return StageTime(
         tok,
         forward_flops(model, load.longest_tok, load.longest_tok**2) / forward,
+        load.longest_tok / tok,
         flops / peak,
         flops / (peak * train_efficiency(model, rates)),
         tensor_s(cluster, model, layout.tp, passes, layer_tok, calls, rates),
         stream_s(cluster, model, passes * tok, layout.replica_gpus, rates)
-        + expert_s(cluster, model, layout, passes, layer_tok, calls)
-        + context_s(cluster, model, layout, passes, layer_tok, calls),
+        + expert_s(cluster, model, layout, passes, layer_tok, calls, rates)
+        + context_s(cluster, model, layout, passes, layer_tok, calls, rates),
     )
 
 
@@ -237,26 +245,27 @@ def tensor_s(
     return seconds * LINK_EFFICIENCY / rates.train_link
 
 
-def expert_s(cluster: Cluster, model: Model, layout: TrainLayout, passes: int, layer_tok: float, calls: float) -> float:
+def expert_s(
+    cluster: Cluster, model: Model, layout: TrainLayout, passes: int, layer_tok: float, calls: float, rates: Rates
+) -> float:
     """Dispatch and combine of each MoE layer and pass."""
     if not model.is_moe:
         return 0.0
     num = 2 * (passes - 1)
     rank_bytes = num * layer_tok / layout.tp * model.hidden * BYTES_BF16 * model.experts_per_tok
-    ranks_per_node = max(1, cluster.gpus_per_node // layout.replica_gpus)
-    return all_to_all_s(rank_bytes, layout.ep, ranks_per_node, cluster, num * calls)
+    return all_to_all_s(rank_bytes, layout.ep, layout.replica_gpus, cluster, rates, num * calls)
 
 
 def context_s(
-    cluster: Cluster, model: Model, layout: TrainLayout, passes: int, layer_tok: float, calls: float
+    cluster: Cluster, model: Model, layout: TrainLayout, passes: int, layer_tok: float, calls: float, rates: Rates
 ) -> float:
     """Ring attention (arXiv 2310.01889): keys and values go around once a pass, in backward with their gradients too,
     so that it counts as the two passes it is."""
     layer_bytes = kv_bytes_per_tok_per_gpu(model, layout.tp) / model.num_layers
-    return ring_s(passes * layer_tok * layer_bytes, layout.cp, layout.tp, cluster, passes * calls)
+    return ring_s(passes * layer_tok * layer_bytes, layout.cp, layout.tp, cluster, rates, passes * calls)
 
 
-def pipeline_s(cluster: Cluster, model: Model, layout: TrainLayout, tok: float, num_micro: int) -> float:
+def pipeline_s(cluster: Cluster, model: Model, layout: TrainLayout, tok: float, num_micro: int, rates: Rates) -> float:
     """Hidden states between stages, in a node when the replica fits one: forward, backward and log-probabilities.
 
     Recompute sends nothing again; each of `vpp` chunks sends its own (arXiv 2104.04473, 2.2).
@@ -264,7 +273,7 @@ def pipeline_s(cluster: Cluster, model: Model, layout: TrainLayout, tok: float, 
     if layout.pp == 1:
         return 0.0
     in_node = layout.replica_gpus <= cluster.gpus_per_node
-    rate = link_bytes_s(cluster) if in_node else network_bytes_s(cluster) / cluster.gpus_per_node
+    rate = link_bytes_s(cluster) if in_node else network_bytes_s(cluster, rates) / cluster.gpus_per_node
     sends = NUM_SENDS * layout.vpp
     rank_bytes = tok * model.hidden * BYTES_BF16 / (layout.tp * layout.cp)
     return sends * (num_micro * COLLECTIVE_LATENCY_S + rank_bytes / rate)

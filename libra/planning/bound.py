@@ -7,11 +7,15 @@ Training: the FLOPs of a step at the estimate's efficiency. Both hold for every 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from libra.cost.engine import MAX_SEQUENCES, Engine
+from libra.cost.loads import serial_s
 from libra.cost.requests import Array, Batches
-from libra.cost.rollout import MAX_SEQUENCES, Engine, Pace, serial_s
+from libra.cost.rollout import Pace
 from libra.cost.training import least_train_s
 from libra.planning.estimate import Demand, Estimator, least_steady_step_s
 
@@ -43,17 +47,31 @@ def least_s_per_tok(engine: Engine) -> float:
     return float((engine.step_s(batch) / (batch + 1)).min())
 
 
-def rollout_bound_s(estimator: Estimator, demand: Demand, sizes: Sequence[int], num_gpus: int) -> Pace:
-    """Corrected times of each batch that no rollout on `num_gpus` is below."""
-    engines = [estimator.engines[tp] for tp in sizes]
-    requests = demand.batches.requests
-    serial = np.minimum.reduce([serial_s(engine, requests) for engine in engines])
-    factor = demand.correction.rollout
-    work_s = rollout_gpu_s(engines, demand.batches) / num_gpus * factor
-    last_s = serial[demand.batches.largest(serial)] * factor
-    if demand.schedule.staleness is None:
-        return Pace(np.maximum(work_s, last_s), np.zeros_like(work_s))
-    return Pace(work_s, last_s)
+@dataclass(frozen=True)
+class RolloutBound:
+    """What every rollout layout of `sizes` needs: corrected GPU seconds and the longest serial time of each batch."""
+
+    estimator: Estimator
+    demand: Demand
+    sizes: tuple[int, ...]
+
+    @cached_property
+    def _gpu_s(self) -> Array:
+        engines = [self.estimator.engines[tp] for tp in self.sizes]
+        return rollout_gpu_s(engines, self.demand.batches)
+
+    @cached_property
+    def _last_s(self) -> Array:
+        requests = self.demand.batches.requests
+        serial = np.minimum.reduce([serial_s(self.estimator.engines[tp], requests) for tp in self.sizes])
+        return np.asarray(serial[self.demand.batches.largest(serial)] * self.demand.correction.rollout)
+
+    def pace(self, num_gpus: int) -> Pace:
+        """Corrected times of each batch that no rollout on `num_gpus` is below."""
+        work_s = self._gpu_s / num_gpus * self.demand.correction.rollout
+        if self.demand.schedule.staleness is None:
+            return Pace(np.maximum(work_s, self._last_s), np.zeros_like(work_s))
+        return Pace(work_s, self._last_s)
 
 
 def train_bound_s(estimator: Estimator, demand: Demand, num_gpus: int) -> float:
@@ -65,12 +83,13 @@ def train_bound_s(estimator: Estimator, demand: Demand, num_gpus: int) -> float:
 def step_bound_s(estimator: Estimator, demand: Demand, sizes: Sequence[int], *, colocated: bool) -> float:
     """Seconds that no plan of the whole cluster is below."""
     total = estimator.cluster.num_gpus
+    least = RolloutBound(estimator, demand, tuple(sizes))
     splits = [(total, total)] if colocated else [(total - train, train) for train in range(1, total)]
     return min(
         _least_step_s(
             estimator,
             demand,
-            rollout_bound_s(estimator, demand, sizes, rollout),
+            least.pace(rollout),
             train_bound_s(estimator, demand, train),
         )
         for rollout, train in splits

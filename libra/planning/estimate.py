@@ -19,10 +19,12 @@ from libra.core.plan import Allocation, Estimate, InstanceSpec, Plan, TrainLayou
 from libra.core.policy import Statistics
 from libra.cost.calibration import Correction, fit_training, moving_factor, observed_rollout_s
 from libra.cost.communication import weight_sync_s
+from libra.cost.engine import Engine
+from libra.cost.loads import Load, batch_loads
 from libra.cost.memory import engine_bytes_per_gpu, engine_fits, usable_bytes
 from libra.cost.rates import Rates
 from libra.cost.requests import Array, Batches, Requests, both_of
-from libra.cost.rollout import Engine, Load, Pace, Schedule, batch_loads, rollout_pace, rollout_s, schedule_of
+from libra.cost.rollout import Pace, Schedule, rollout_pace, rollout_s, schedule_of
 from libra.cost.training import TrainLoad, TrainTime, train_load, train_time
 from libra.planning.layout import Bucket, RolloutLayout, of_instances, of_pools
 from libra.planning.topology import GB, tensor_sizes
@@ -56,11 +58,10 @@ BALANCE_ROUNDS = 6
 
 
 class _Alone(NamedTuple):
-    """One instance with a bucket to itself; `speed` is buckets a second, batch by batch (inf for an empty one)."""
+    """What one instance with a bucket to itself is asked to serve."""
 
     requests: Requests
     load: Load
-    speed: Array
 
 
 @dataclass(frozen=True)
@@ -276,16 +277,19 @@ class Estimator:
         return found
 
     def _priced(self, demand: Demand, bucket: Bucket, schedule: Schedule) -> Pace:
-        keys = [(tp, bucket.low_tok, bucket.high_tok) for tp, _ in bucket.sizes]
-        alone = [self._alone(demand, key) for key in keys]
-        total = sum(each.speed * count for each, (_, count) in zip(alone, bucket.sizes, strict=True))
-        return self._shared(keys, alone, np.asarray(total), schedule)
+        alone = {tp: self._alone(demand, (tp, bucket.low_tok, bucket.high_tok)) for tp, _ in bucket.sizes}
+        if len(alone) == 1:
+            (tp, count), (each,) = bucket.sizes[0], alone.values()
+            return rollout_pace(self.engines[tp], each.requests, each.load, schedule, 1 / count)
+        speeds = {tp: self._speed(demand, tp, each) for tp, each in alone.items()}
+        total = np.asarray(sum(speeds[tp] * count for tp, count in bucket.sizes))
+        return self._shared(alone, speeds, total, schedule)
 
-    def _shared(self, keys: Sequence[_PoolKey], alone: Sequence[_Alone], total: Array, schedule: Schedule) -> Pace:
+    def _shared(self, alone: dict[int, _Alone], speeds: dict[int, Array], total: Array, schedule: Schedule) -> Pace:
         """Times of the instances for their shares, which go by speed; a batch with nothing to serve takes none."""
         paces = []
-        for (tp, _, _), each in zip(keys, alone, strict=True):
-            share = np.divide(each.speed, total, out=np.ones_like(total), where=np.isfinite(total) & (total > 0))
+        for tp, each in alone.items():
+            share = np.divide(speeds[tp], total, out=np.ones_like(total), where=np.isfinite(total) & (total > 0))
             pace = rollout_pace(self.engines[tp], each.requests, each.load, schedule, share)
             paces.append(Pace(*(np.where(share > 0, time, 0.0) for time in pace)))
         work_s, life_s = (np.maximum.reduce(each) for each in zip(*paces, strict=True))
@@ -297,10 +301,13 @@ class Estimator:
             tp, low_tok, high_tok = key
             some = demand.batches.between(low_tok, high_tok)
             load = batch_loads(self.engines[tp], some, demand.schedule.staleness or 0)
-            seconds = rollout_s(self.engines[tp], some.requests, load, demand.schedule)
-            with np.errstate(divide="ignore"):
-                found = demand.alone[key] = _Alone(some.requests, load, 1 / seconds)
+            found = demand.alone[key] = _Alone(some.requests, load)
         return found
+
+    def _speed(self, demand: Demand, tp: int, alone: _Alone) -> Array:
+        """Batches a second of one instance, batch by batch; inf for an empty one."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(1 / rollout_s(self.engines[tp], alone.requests, alone.load, demand.schedule))
 
     def train_s(self, demand: Demand, time: TrainTime) -> float:
         """Corrected, and never faster than the hardware's peak."""

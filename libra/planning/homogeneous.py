@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from libra.planning.estimate import Demand, Estimator
 from libra.planning.layout import Pool, RolloutLayout
@@ -29,6 +30,11 @@ def best_homogeneous(
 def fill(estimator: Estimator, demand: Demand, layout: RolloutLayout, num_gpus: int) -> RolloutLayout:
     """Give left-over GPUs to the slowest pool whose instances fit into them, else smaller instances to the first."""
     pools = list(layout.pools)
+
+    @cache
+    def alone_s(pool: Pool) -> float:
+        return estimator.raw_rollout_s(demand, RolloutLayout((pool,)))
+
     while (left := num_gpus - sum(pool.num_gpus for pool in pools)) > 0:
         fitting = [i for i, pool in enumerate(pools) if pool.tp <= left]
         if not fitting:
@@ -38,7 +44,7 @@ def fill(estimator: Estimator, demand: Demand, layout: RolloutLayout, num_gpus: 
             tp = max(usable)
             pools.insert(0, Pool(tp, left // tp, pools[0].low, pools[0].high))
             continue
-        slowest = max(fitting, key=lambda i: estimator.raw_rollout_s(demand, RolloutLayout((pools[i],))))
+        slowest = max(fitting, key=lambda i: alone_s(pools[i]))
         # A quarter of what is left at a time keeps this short on thousands of GPUs.
         more = max(1, left // pools[slowest].tp // 4)
         old = pools[slowest]

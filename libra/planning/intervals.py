@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from libra.cost.requests import Array
-from libra.cost.rollout import Engine, Requests, Schedule, interval_loads, rollout_s
+from libra.cost.engine import Engine
+from libra.cost.loads import interval_loads
+from libra.cost.requests import Array, Requests
+from libra.cost.rollout import Schedule, rollout_s
 
 
 @dataclass(frozen=True)
@@ -75,18 +77,18 @@ def solve(costs: Mapping[int, Array], num_gpus: int) -> Table:
     best[:, 0] = 0.0
     size = np.zeros((num_gpus + 1, n + 1), dtype=np.int16)
     start = np.zeros((num_gpus + 1, n + 1), dtype=np.int16)
-    columns = np.arange(n + 1)
+    by_end = {tp: np.ascontiguousarray(costs[tp].T) for tp in sorted(costs, reverse=True)}
     unchanged = 0
     for g in range(1, num_gpus + 1):
         best[g] = best[g - 1]
-        for tp in sorted(costs, reverse=True):
+        for tp, cost in by_end.items():
             if tp > g:
                 continue
-            value = np.maximum(best[g - tp][:, None], costs[tp])
-            low = value.argmin(axis=0)
-            value = value[low, columns]
-            better = value < best[g]
-            best[g][better], size[g][better], start[g][better] = value[better], tp, low[better]
+            value = np.maximum(best[g - tp], cost)
+            least = value.min(axis=1)
+            better = least < best[g]
+            if better.any():
+                best[g][better], size[g][better], start[g][better] = least[better], tp, value[better].argmin(axis=1)
         unchanged = 0 if (best[g] < best[g - 1]).any() else unchanged + 1
         if unchanged >= max(costs):
             best[g + 1 :] = best[g]

@@ -6,12 +6,13 @@ always among the candidates. The plan with the least expected step wins; near-ti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from math import ceil
 
 import msgspec
+import numpy as np
 
 from libra.core.errors import CapacityError, ConfigError
 from libra.core.hardware import Cluster, Model
@@ -20,17 +21,19 @@ from libra.core.policy import Statistics
 from libra.cost.rates import Rates
 from libra.cost.rollout import Pace
 from libra.planning.assemble import mark_hybrids, name_instances
+from libra.planning.bound import RolloutBound
 from libra.planning.estimate import Demand, Estimator, plan_of
 from libra.planning.homogeneous import fill, homogeneous_layouts
+from libra.planning.hybrids import HETEROGENEOUS_MARGIN, TIE_SHARE, Choices, HybridSearch
 from libra.planning.intervals import Table, interval_costs, solve
 from libra.planning.layout import RolloutLayout, bounds_tok, coarsen, merge, of_pools
+from libra.planning.refine import refine
 from libra.planning.topology import RUNNABLE, Leaf, Limits, Space, divisors, leaves, no_layout
-from libra.planning.tree import fastest
+from libra.planning.tree import ROUNDING, fastest, replica_sizes
 
-HETEROGENEOUS_MARGIN = 0.02
-"""A mixed layout must beat the best equal one by this share: it needs right length predictions to pay (assumed)."""
-TIE_SHARE = 0.01
-"""Plans this close are equal: far below what the estimate can tell (assumed)."""
+MAX_PRICES = 8
+"""Neighbours of the fastest mixed layout that are priced: on 24 jobs (series 7 of `experiments.accuracy`) 40 neighbours
+of the nine fastest were shorter by a further tenth of a per cent of the step."""
 MIN_SPLITS = 6
 """Splits that small clusters are divided into at least, where they have the GPUs: in steps of 8, 16 GPUs would have one
 (assumed enough)."""
@@ -102,13 +105,76 @@ class JointPlanner:
         return tuple(self._assemble(demand, candidate, None) for candidate in self._candidates(demand))
 
     def _repartition(self, demand: Demand, allocation: Allocation | None, current: Plan | None) -> Plan:
-        candidates = list(self._candidates(demand))
+        if self.hybrid_replicas and not self._is_colocated(demand):
+            return self._with_hybrids(demand, allocation)
+        candidates = self._contenders(demand, current)
         if not candidates:
             raise self._nothing(demand)
-        if not self.hybrid_replicas or self._is_colocated(demand):
-            chosen = _choose(candidates, current)
-            return self._assemble(demand, chosen, allocation)
-        return self._with_hybrids(demand, candidates, allocation)
+        return self._assemble(demand, _choose([*candidates, *self._refined(demand, candidates)], current), allocation)
+
+    def _refined(self, demand: Demand, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
+        """A better neighbour of the fastest mixed candidate."""
+        mixed = (candidate for candidate in candidates if not candidate.rollout.is_homogeneous)
+        best = min(mixed, key=lambda candidate: candidate.expected.step_s, default=None)
+        if best is None:
+            return
+        train_s = self.estimator.train_s(demand, best.leaf.time)
+        layout = refine(self.estimator, demand, best.rollout, self._instance_sizes(demand), train_s, MAX_PRICES)
+        if not layout.is_homogeneous:
+            pace = self.estimator.rollout_pace(demand, of_pools(layout, demand.requests))
+            yield Candidate(best.leaf, layout, self.estimator.combine(demand, pace, train_s))
+
+    def _contenders(self, demand: Demand, current: Plan | None) -> list[Candidate]:
+        """Candidates, in their order, without those that `_choose` cannot take and that do not change what it takes.
+
+        No candidate is below its split's bound: rollout's mean work by `RolloutBound` or its training, whichever is
+        longer, plus the sync. A split whose bound is further above an equal candidate than ties reach has nothing that
+        is close to the least of its kind, the equal ones or, if mixed ones gain enough to be taken, those. Of the
+        others, a mixed candidate whose bound is no less than what mixed ones must beat does not make them be taken;
+        nor is it the fastest of them then, or where its bound is above another mixed one. It could only be taken for
+        being there, so the split that is there keeps all.
+        """
+        room, sizes = self._room(demand), self._instance_sizes(demand)
+        leaves = {split: some for split in self.splits(demand) if (some := self._leaves(demand, split))}
+        least = RolloutBound(self.estimator, demand, self.estimator.rollout_sizes(demand.run.max_context_tok))
+        bounds = {split: self._bound_s(least, room(split), some) for split, some in leaves.items()}
+
+        def priced(split: int, table: Table | None) -> tuple[Candidate, ...]:
+            return tuple(self._combined(demand, leaves[split], self._rollouts(demand, room(split), sizes, table)))
+
+        found: dict[int, tuple[Candidate, ...]] = {}
+        equal_s = mixed_s = float("inf")
+        for split in sorted(leaves, key=lambda split: bounds[split]):
+            if bounds[split] <= equal_s * (1 + TIE_SHARE):
+                found[split] = priced(split, None)
+                equal_s = min([equal_s, *(c.expected.step_s for c in found[split])])
+        there = current.train.num_gpus if current else None
+        must = {split for split, equal in found.items() if split == there or not equal}
+        kept = [split for split in found if split in must or bounds[split] < equal_s * (1 - HETEROGENEOUS_MARGIN)]
+        table = self._table(demand, sizes, room(min(kept))) if kept and sizes else None
+        for split in kept:
+            if split in must or bounds[split] <= mixed_s:
+                found[split] = priced(split, table)
+                mixed_s = min([mixed_s, *(c.expected.step_s for c in found[split] if not c.rollout.is_homogeneous)])
+        return [candidate for split in leaves for candidate in found.get(split, ())]
+
+    def _bound_s(self, least: RolloutBound, num_gpus: int, found: Sequence[Leaf]) -> float:
+        work_s = float(np.mean(least.pace(num_gpus).work_s))
+        train_s = min(self.estimator.train_s(least.demand, leaf.time) for leaf in found)
+        return (max(work_s, train_s) + least.demand.sync_s) * (1 - ROUNDING)
+
+    def _room(self, demand: Demand) -> Callable[[int], int]:
+        """Rollout's GPUs by training's."""
+        total, colocated = self.cluster.num_gpus, self._is_colocated(demand)
+        return lambda split: total if colocated else total - split
+
+    def _combined(
+        self, demand: Demand, found: Sequence[Leaf], rollouts: Iterable[tuple[RolloutLayout, Pace]]
+    ) -> Iterator[Candidate]:
+        for rollout, pace in rollouts:
+            for leaf in found:
+                expected = self.estimator.combine(demand, pace, self.estimator.train_s(demand, leaf.time))
+                yield Candidate(leaf, rollout, expected)
 
     def _is_colocated(self, demand: Demand) -> bool:
         return self.colocated or demand.run.pipeline.kind == "colocated"
@@ -134,21 +200,16 @@ class JointPlanner:
         return tuple(range(step, total, step))
 
     def _candidates(self, demand: Demand) -> Iterator[Candidate]:
+        room, sizes, splits = self._room(demand), self._instance_sizes(demand), self.splits(demand)
+        table = self._table(demand, sizes, room(min(splits))) if sizes else None
+        for split in splits:
+            found = self._leaves(demand, split)
+            if found:
+                yield from self._combined(demand, found, self._rollouts(demand, room(split), sizes, table))
+
+    def _instance_sizes(self, demand: Demand) -> tuple[int, ...]:
         fitting = self.estimator.rollout_sizes(demand.run.max_context_tok)
-        sizes = tuple(tp for tp in fitting if self.sizes is None or tp in self.sizes)
-        colocated = self._is_colocated(demand)
-        splits = self.splits(demand)
-        total = self.cluster.num_gpus
-        table = self._table(demand, sizes, total if colocated else total - min(splits)) if sizes else None
-        for num_train in splits:
-            found = self._leaves(demand, num_train)
-            if not found:
-                continue
-            rollouts = self._rollouts(demand, total if colocated else total - num_train, sizes, table)
-            for rollout, pace in rollouts:
-                for leaf in found:
-                    expected = self.estimator.combine(demand, pace, self.estimator.train_s(demand, leaf.time))
-                    yield Candidate(leaf, rollout, expected)
+        return tuple(tp for tp in fitting if self.sizes is None or tp in self.sizes)
 
     def _table(self, demand: Demand, sizes: Sequence[int], num_gpus: int) -> Table | None:
         if not self.heterogeneous:
@@ -164,13 +225,17 @@ class JointPlanner:
                 self.cluster, self.model, num_train, demand.train, context, limits=self.limits, rates=self.rates
             )
             return self._distinct(found) if self.hybrid_replicas else found[:1]
-        search = partial(
-            fastest, self.cluster, self.model, num_train, demand.train, context, self.space, rates=self.rates
-        )
+        search = self._search(demand, num_train)
         # With expert parallelism one replica does not hold all experts, so it cannot come and go.
         sizes = divisors(num_train) if self.hybrid_replicas else ()
         per_size = [leaf for size in sizes if (leaf := search(replica_gpus=size, split_experts=False))]
         return per_size or [leaf for leaf in (search(),) if leaf]
+
+    def _search(self, demand: Demand, num_train: int) -> Callable[..., Leaf | None]:
+        context = demand.run.max_context_tok
+        return partial(
+            fastest, self.cluster, self.model, num_train, demand.train, context, self.space, rates=self.rates
+        )
 
     def _distinct(self, found: Sequence[Leaf]) -> Sequence[Leaf]:
         per_size: dict[int, Leaf] = {}
@@ -202,23 +267,54 @@ class JointPlanner:
             note="homogeneous rollout" if chosen.rollout.is_homogeneous else "heterogeneous rollout",
         )
 
-    def _with_hybrids(self, demand: Demand, candidates: Sequence[Candidate], allocation: Allocation | None) -> Plan:
-        plans: list[Plan] = []
-        bases: dict[RolloutLayout, Plan] = {}
-        for candidate in candidates:
-            train, base = candidate.leaf.layout, bases.get(candidate.rollout)
-            if base is None:
-                base = bases[candidate.rollout] = self._assemble(demand, candidate, allocation)
-            marked = mark_hybrids(base.instances, train.replica_gpus, self.hybrid_replicas)
-            plan = msgspec.structs.replace(base, train=train, instances=marked)
-            plans.extend(hybrid_states(self.estimator, demand, plan))
-        most = max(len(plan.hybrid_replicas) for plan in plans)
-        best = _best_state([plan for plan in plans if len(plan.hybrid_replicas) == most])
-        if most == self.hybrid_replicas:
-            return best
-        return msgspec.structs.replace(
-            best, note=f"{best.note}; room for {most} of {self.hybrid_replicas} hybrid replicas"
-        )
+    def _with_hybrids(self, demand: Demand, allocation: Allocation | None) -> Plan:
+        found = HybridSearch(self.estimator, demand, self._choices(demand), self.hybrid_replicas).best()
+        if found is None:
+            raise self._nothing(demand)
+        plan = self._assemble(demand, Candidate(found.leaf, found.rollout, found.expected), allocation)
+        marked = mark_hybrids(plan.instances, found.leaf.layout.replica_gpus, self.hybrid_replicas)
+        plan = msgspec.structs.replace(plan, instances=marked, hybrid_training=tuple(range(found.lent)))
+        if found.most == self.hybrid_replicas:
+            return plan
+        note = f"{plan.note}; room for {found.most} of {self.hybrid_replicas} hybrid replicas"
+        return msgspec.structs.replace(plan, note=note)
+
+    def _choices(self, demand: Demand) -> Choices:
+        """The same candidates as `_candidates`, each made when it is asked for."""
+        total, splits, sizes = self.cluster.num_gpus, self.splits(demand), self._instance_sizes(demand)
+
+        @cache
+        def equal(num_gpus: int) -> tuple[RolloutLayout, ...]:
+            return homogeneous_layouts(num_gpus, sizes, len(demand.requests))
+
+        @cache
+        def table() -> Table | None:
+            return self._table(demand, sizes, total - min(splits)) if sizes else None
+
+        @cache
+        def mixed(num_gpus: int) -> tuple[RolloutLayout, ...]:
+            known = equal(num_gpus)
+            priced = self._rollouts(demand, num_gpus, sizes, table())
+            return tuple(layout for layout, _ in priced if layout not in known)
+
+        return Choices(splits, *self._leaves_by_size(demand), equal, mixed)
+
+    def _leaves_by_size(
+        self, demand: Demand
+    ) -> tuple[Callable[[int], Sequence[int]], Callable[[int, int], Leaf | None]]:
+        """Replica sizes of a split, ascending, and the leaf of a split and a size. A dense model's leaves are searched
+        one by one; of the article's tree, and where experts may have to be split, all of a split together."""
+        if self.limits is None and not self.model.is_moe:
+            whole = replica_sizes(self.cluster, self.model, self.space)
+            return lambda split: [size for size in whole if split % size == 0], cache(
+                lambda split, size: self._search(demand, split)(replica_gpus=size, split_experts=False)
+            )
+
+        @cache
+        def found(split: int) -> dict[int, Leaf]:
+            return {leaf.layout.replica_gpus: leaf for leaf in self._leaves(demand, split)}
+
+        return lambda split: list(found(split)), lambda split, size: found(split).get(size)
 
     def _nothing(self, demand: Demand) -> CapacityError:
         """Why there is no candidate: training does not fit any split, or no instance size fits what is left."""
@@ -279,21 +375,3 @@ def best_move(estimator: Estimator, demand: Demand, current: Plan) -> Plan | Non
     stay = states[0]
     chosen = stay if stay.expected.step_s <= best.expected.step_s * (1 + TIE_SHARE) else best
     return msgspec.structs.replace(chosen, note="what is there" if chosen is stay else "hybrid moves only")
-
-
-def _best_state(plans: Sequence[Plan]) -> Plan:
-    """Least expected step, mixed layouts with their margin; among equals the one that can move either way."""
-
-    def is_mixed(plan: Plan) -> bool:
-        return len({i.tp for i in plan.instances}) > 1
-
-    def handicapped_s(plan: Plan) -> float:
-        return plan.expected.step_s / (1 - HETEROGENEOUS_MARGIN if is_mixed(plan) else 1.0)
-
-    best_s = min(handicapped_s(plan) for plan in plans)
-    close = [plan for plan in plans if handicapped_s(plan) <= best_s * (1 + TIE_SHARE)]
-
-    def distance(plan: Plan) -> float:
-        return abs(len(plan.hybrid_training) - len(plan.hybrid_replicas) / 2)
-
-    return min(close, key=lambda plan: (is_mixed(plan), distance(plan), plan.expected.step_s))

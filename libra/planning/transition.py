@@ -127,7 +127,7 @@ class TransitionCost:
         own part is missing while it falls asleep and fetches its snapshot.
         """
         cluster, model = self.estimator.cluster, self.estimator.model
-        rate = link_bytes_s(cluster) if cluster.num_nodes == 1 else network_bytes_s(cluster)
+        rate = link_bytes_s(cluster) if cluster.num_nodes == 1 else network_bytes_s(cluster, self.estimator.rates)
         move_s = model.num_params * STATE_BYTES / rate
         if candidate.train != current.train:
             state_s = drain_s + REBUILD_S + move_s

@@ -12,7 +12,8 @@ Why the bounds hold. With `G = tp pp cp dp` GPUs, `B >= total / dp` tokens on th
   `>= F(total) / G`.
 - Layer tokens of a rank, `B L / (pp cp) >= total L tp / G`: known as soon as `tp` is. Traffic of tensor parallelism and
   of experts grows with them; their latencies, at least none, are left out.
-- Experts: the more ranks of a group share a node, the fewer bytes leave it; at most `gpus_per_node / tp` do.
+- Experts: what leaves a node is least for one of the replica sizes `tp`, `2 tp` ... of a node, or a larger one, which
+  is as a whole node.
 - Bubble: `(pp - 1) / (vpp m)` with the most chunks, `L / pp`, and the most micro-batches, those of the smallest
   micro-batch and the fewest replicas, rounded up to a multiple of `pp`; the longest sequence only makes it larger, by
   a share that depends on `dp` alone.
@@ -28,13 +29,14 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from math import ceil
 
 import msgspec
 
 from libra.core.hardware import BYTES_BF16, Cluster, Model
 from libra.core.plan import TrainLayout
-from libra.cost.communication import gradient_sync_s, network_bytes_s
+from libra.cost.communication import gpus_on_network, gradient_sync_s, network_bytes_s
 from libra.cost.memory import WEIGHT_AND_GRADIENT_BYTES, train_fits, train_params_per_gpu, usable_bytes
 from libra.cost.rates import Rates
 from libra.cost.training import (
@@ -108,8 +110,20 @@ class Tree:
         for degree in node:
             left //= degree
         for degree in self._choices[len(node)]:
-            if left % degree == 0 and (len(node) < 3 or self._is_whole(node, degree)):
+            if (
+                left % degree == 0
+                and self._may_be_whole(node, degree)
+                and (len(node) < 3 or self._is_whole(node, degree))
+            ):
                 yield degree
+
+    def _may_be_whole(self, node: Node, degree: int) -> bool:
+        """Whether a replica of the wanted size can have `degree` next: `tp pp cp` is that size, so each degree divides
+        what is left of it, and `pp` leaves a context degree that there is. What fails has no whole leaf below it."""
+        if self.replica_gpus is None or len(node) in (1, 3):
+            return True
+        rest, left = divmod(self.replica_gpus, degree * (node[0] if node else 1))
+        return left == 0 and (not node or rest in self._choices[3])
 
     @cached_property
     def _choices(self) -> tuple[tuple[int, ...], ...]:
@@ -182,11 +196,14 @@ class Tree:
         return stage_s + self._constant_s
 
     def _leaving_s(self, tp: int, ep: int, layer_tok: float) -> float:
-        """Experts' traffic over the network with as many ranks of a group in a node as there can be."""
-        outside = ep - min(ep, max(1, self.cluster.gpus_per_node // tp))
+        """Experts' traffic over a node's network, with as much of it inside as replicas of any size can have."""
+        num = self.cluster.gpus_per_node
+        leaving = min(
+            (ep - min(ep, max(1, num // replica))) * gpus_on_network(self.cluster, replica)
+            for replica in range(tp, num + tp, tp)
+        )
         tok = 2 * (self._passes - 1) * layer_tok * self.model.experts_per_tok / (tp * ep)
-        rate = network_bytes_s(self.cluster) / self.cluster.gpus_per_node
-        return outside * tok * self.model.hidden * BYTES_BF16 / rate if outside else 0.0
+        return leaving * tok * self.model.hidden * BYTES_BF16 / network_bytes_s(self.cluster, self.rates)
 
     def _least_idle(self, pp: int, dp: float, longest_share: float = 0.0) -> float:
         """Bubble over work with the most chunks and micro-batches of `dp` replicas or more."""
@@ -199,8 +216,9 @@ class Tree:
         passes = self._passes if len(node) == 4 else num_passes(layout)
         stage = stage_time(self.cluster, self.model, layout, self.load, layout.dp, passes, 0, self.rates)
         work_s = stage.total_s * (1 + self._least_idle(layout.pp, layout.dp, stage.longest_share))
-        sends_s = pipeline_s(self.cluster, self.model, layout, stage.tok, 1)
-        return work_s + sends_s + gradient_sync_s(self.cluster, self.model, layout, layout.dp) + self._constant_s
+        sends_s = pipeline_s(self.cluster, self.model, layout, stage.tok, 1, self.rates)
+        sync_s = gradient_sync_s(self.cluster, self.model, layout, layout.dp, self.rates)
+        return work_s + sends_s + sync_s + self._constant_s
 
     def _may_fit(self, node: Node) -> bool:
         """Weights and gradients of three degrees, which neither `cp` nor `dp` split; the leanest leaf of more."""
@@ -209,6 +227,13 @@ class Tree:
         tp, ep, pp = node
         params = train_params_per_gpu(self.model, TrainLayout(tp, 1, pp, ep=ep))
         return params * WEIGHT_AND_GRADIENT_BYTES <= usable_bytes(self.cluster.gpu)
+
+
+def replica_sizes(cluster: Cluster, model: Model, space: Space) -> tuple[int, ...]:
+    """GPUs of every replica that has tensor, pipeline and context degrees, ascending; a split has those that divide it,
+    if they fit."""
+    degrees = product(train_tensor_sizes(cluster, model), divisors(model.num_layers), space.context_sizes)
+    return tuple(sorted({tp * pp * cp for tp, pp, cp in degrees}))
 
 
 def fastest(

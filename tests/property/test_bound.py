@@ -12,7 +12,7 @@ from libra.core.events import PipelineSpec, RunStart
 from libra.core.plan import InstanceSpec, Plan
 from libra.core.policy import Finished, Statistics
 from libra.models import load_model
-from libra.planning.bound import least_s_per_tok, rollout_bound_s, step_bound_s, train_bound_s
+from libra.planning.bound import RolloutBound, least_s_per_tok, step_bound_s, train_bound_s
 from libra.planning.estimate import Estimator
 from libra.planning.topology import layouts
 
@@ -69,7 +69,7 @@ def test_no_plan_is_below_the_bound(
     expected = estimator.estimate(plan, demand)
     sizes = sorted(estimator.engines)
     slack = 1 + 1e-9
-    least = rollout_bound_s(estimator, demand, sizes, plan.rollout_gpus)
+    least = RolloutBound(estimator, demand, tuple(sizes)).pace(plan.rollout_gpus)
     pace = estimator.rollout_pace(demand, estimator.serving(plan))
     if demand.schedule.staleness is None:
         assert (least.work_s <= pace.work_s * slack).all()

@@ -13,8 +13,10 @@ from scipy.sparse import coo_array
 
 from libra.clusters import load_cluster
 from libra.core.policy import Finished
+from libra.cost.engine import Engine
+from libra.cost.loads import whole_load
 from libra.cost.requests import Requests, compress
-from libra.cost.rollout import Engine, Schedule, rollout_s, whole_load
+from libra.cost.rollout import Schedule, rollout_s
 from libra.models import load_model
 from libra.planning.intervals import interval_costs, solve
 

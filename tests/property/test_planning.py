@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from libra.clusters import load_cluster
 from libra.core.events import PipelineSpec, RunStart
 from libra.core.policy import Finished, Statistics
+from libra.cost.engine import Engine
 from libra.cost.memory import train_fits
 from libra.cost.requests import compress
-from libra.cost.rollout import Engine, Schedule
+from libra.cost.rollout import Schedule
 from libra.models import load_model
 from libra.planning.intervals import interval_costs, solve
 from libra.planning.search import JointPlanner

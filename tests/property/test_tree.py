@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +13,7 @@ from libra.core.plan import TrainLayout
 from libra.cost.memory import train_fits
 from libra.cost.training import TrainLoad, TrainTime, num_micro_batches, train_time
 from libra.planning.topology import TENSOR_SIZES, Space
-from libra.planning.tree import LEAN_SHARE, Tree, fastest
+from libra.planning.tree import LEAN_SHARE, Tree, fastest, replica_sizes
 
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 
@@ -139,12 +138,17 @@ def test_all_leaves_come_in_ascending_order(
     assert [leaf.time.total_s for leaf in seen] == sorted(time.total_s for time in times.values())
 
 
-@pytest.mark.parametrize("size", [2, 4, 8])
-def test_a_search_for_one_replica_size_is_the_best_of_that_size(size: int) -> None:
-    cluster = Cluster("two", 2, 8, Gpu("big", 300.0, 80.0, 2000.0, 200.0), "net", 25.0)
-    model = Model("toy", 8, 1024, 8, 8, 128, 4096, 32_000, 1 << 20)
-    load = TrainLoad(64, 64 * 4000.0, 64 * 4000.0**2 * 2, 16_000.0)
-    times = exhaustive(cluster, model, 16, load, 4096, Space())
-    best_s = min(time.total_s for layout, time in times.items() if layout.replica_gpus == size)
-    tree = Tree(cluster, model, 16, load, 4096, Space(), 64, replica_gpus=size)
-    assert next(tree.ascending()).time.total_s == best_s
+@settings(max_examples=200, deadline=None)
+@given(st.data(), clusters(), models(), loads(), spaces, st.sampled_from((64, 4096, 30)))
+def test_a_search_for_one_replica_size_is_the_best_of_that_size(
+    data: st.DataObject, cluster: Cluster, model: Model, load: TrainLoad, space: Space, context: int
+) -> None:
+    """Also of sizes that no degrees multiply to; every size that has a leaf is among `replica_sizes`."""
+    num_gpus = data.draw(st.integers(1, cluster.num_gpus))
+    times = exhaustive(cluster, model, num_gpus, load, context, space)
+    size = data.draw(st.sampled_from([n for n in range(1, num_gpus + 1) if num_gpus % n == 0]))
+    there = [time.total_s for layout, time in times.items() if layout.replica_gpus == size]
+    most = max((layout.dp for layout in times), default=1)
+    found = next(Tree(cluster, model, num_gpus, load, context, space, most, replica_gpus=size).ascending(), None)
+    assert (found.time.total_s if found else None) == min(there, default=None)
+    assert {layout.replica_gpus for layout in times} <= set(replica_sizes(cluster, model, space))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -8,9 +9,11 @@ import pytest
 from libra.clusters import load_cluster
 from libra.core.events import PipelineSpec
 from libra.core.policy import Finished
+from libra.cost.engine import Engine
+from libra.cost.loads import batch_loads, decline_of, interval_loads, serial_s, whole_load
 from libra.cost.rates import Rates
-from libra.cost.requests import compress, part
-from libra.cost.rollout import Engine, Schedule, interval_loads, rollout_s, schedule_of, serial_s, whole_load
+from libra.cost.requests import batches_of, compress, part
+from libra.cost.rollout import Schedule, rollout_s, schedule_of
 from libra.models import load_model
 
 CLUSTER = load_cluster("a800x48")
@@ -135,3 +138,52 @@ def test_fewer_in_flight_take_longer() -> None:
     assert times == sorted(times)
     assert times[-1] > 3 * times[0]
     assert seconds(2, *requests, schedule=Schedule(0.25)) > seconds(2, *requests)
+
+
+def test_the_last_request_has_as_many_beside_it_as_a_router_that_evens_out_counts_gives_it() -> None:
+    """On four instances a long request is alone among four, and beside a short one among eight."""
+    long, short = Finished(0, 20_000, 0, 1, 0.0), Finished(0, 2000, 0, 1, 0.0)
+    alone_s = seconds(2, long)
+    assert seconds(2, long, *[short] * 3, share=0.25) == pytest.approx(alone_s)
+    beside_s = seconds(2, long, *[short] * 7, share=0.25)
+    # Steps with another sequence for a tenth of the time, and its reads.
+    read_s = engine(2).kv_s_per_tok * 2000**2 / 2
+    longer_s = 2000 * float(engine(2).step_s(2.0) - engine(2).step_s(1.0))
+    assert beside_s == pytest.approx(alone_s + read_s + longer_s, rel=1e-4)
+
+
+def test_a_batch_shrinks_as_its_requests_end() -> None:
+    steps = [30, 10, 60]
+    found = decline_of(batches_of([Finished(0, each, 0, 1, 0.0) for each in steps], 3))
+    assert found.steps.tolist() == [[10, 20, 30]]
+    assert found.left.tolist() == [[3, 2, 1]]
+    low = batches_of([Finished(0, each, 0, 1, 0.0) for each in steps], 3).between(0, 30)
+    assert (decline_of(low).steps * decline_of(low).left).sum() == 40
+
+
+def test_an_expert_model_s_batch_takes_its_steps_one_by_one() -> None:
+    """Against a loop over the decode steps; the mean batch would read more experts than the mean step."""
+    each = Engine(CLUSTER, MOE, 2)
+    finished = [Finished(0, steps, 0, 1, 0.0) for steps in range(100, 4900, 100)]
+    batches = batches_of(finished, len(finished))
+    load = batch_loads(each, batches)
+    own_s = each.kv_s_per_tok * batches.requests.sum("traffic_tok")
+    looped_s = sum(float(each.step_s(float(sum(f.generated_tok > at for f in finished)))) for at in range(0, 4800, 100))
+    found_s = float(rollout_s(each, batches.requests, load, TOGETHER)[0])
+    assert found_s == pytest.approx(100 * looped_s + own_s, rel=2e-3)
+    mean_s = float(rollout_s(each, batches.requests, replace(load, decline=None), TOGETHER)[0])
+    assert mean_s > 1.04 * found_s
+
+
+def test_a_request_that_waits_for_tools_meets_the_others_only_while_it_decodes() -> None:
+    """D = decode + others * D / (D + tool): between none of the others' work and all of it, and more than the share of
+    an undisturbed life, since the others make the decoding part longer."""
+    each = engine(1)
+    own = Finished(0, 9000, 0, 10, 60.0)
+    others = [Finished(0, 3000, 0, 1, 0.0)] * 40
+    steps, beside = 9000 + 10, (9000 + 10 + 40 * 3000) / 9010
+    alone_s = each.kv_s_per_tok * 9000 * 4500 + steps * float(each.step_s(beside))
+    work_s = each.kv_s_per_tok * 40 * 3000 * 1500
+    decode_s = seconds(1, own, *others) - 60.0
+    assert decode_s == pytest.approx(alone_s + work_s * decode_s / (decode_s + 60.0), rel=0.01)
+    assert decode_s > alone_s + work_s * alone_s / (alone_s + 60.0)

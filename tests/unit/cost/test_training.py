@@ -17,6 +17,7 @@ from libra.cost.training import (
     idle_ratio,
     num_micro_batches,
     pipeline_s,
+    stage_time,
     tensor_s,
     train_time,
 )
@@ -84,7 +85,7 @@ def test_interleaving_divides_the_bubble_and_multiplies_the_sends() -> None:
     assert idle_ratio(4, 5, 8) == 3 / 40
     layouts = [TrainLayout(tp=2, pp=4, dp=2, vpp=vpp) for vpp in (1, 5)]
     assert [num_micro_batches(load, each, 2) for each in layouts] == [8, 8]
-    one, five = (pipeline_s(CLUSTER, model, each, 1e5, 8) for each in layouts)
+    one, five = (pipeline_s(CLUSTER, model, each, 1e5, 8, Rates()) for each in layouts)
     assert five == pytest.approx(5 * one)
     assert train_time(CLUSTER, model, layouts[1], load).bubble == pytest.approx(3 / 43)
 
@@ -110,8 +111,8 @@ def test_a_context_ring_passes_on_keys_and_values() -> None:
     tok = 1e6
     chunk_bytes = tok / 4 * model.kv_bytes_per_tok / 2
     expected_s = 3 * (5 * chunk_bytes / link_bytes_s(CLUSTER) + 5 * 40 * 10e-6)
-    assert context_s(CLUSTER, model, layout, 5, tok * 40 / 4, 40) == pytest.approx(expected_s)
-    assert context_s(CLUSTER, model, TrainLayout(tp=2, dp=4), 5, tok * 40, 40) == 0.0
+    assert context_s(CLUSTER, model, layout, 5, tok * 40 / 4, 40, Rates()) == pytest.approx(expected_s)
+    assert context_s(CLUSTER, model, TrainLayout(tp=2, dp=4), 5, tok * 40, 40, Rates()) == 0.0
 
 
 def test_context_parallelism_spreads_a_long_sequence() -> None:
@@ -134,6 +135,18 @@ def test_the_pipeline_waits_for_the_widest_micro_batch() -> None:
     assert idle_ratio(4, 1, 10, longest_share=0.5) == 3 * 0.5
     assert idle_ratio(4, 3, 10, longest_share=0.5) == 0.5
     assert idle_ratio(4, 1, 10, longest_share=0.01) == pytest.approx(3 / 10)
+
+
+def test_the_widest_micro_batch_has_a_share_of_traffic_by_its_tokens() -> None:
+    """A sequence of a tenth of the tokens has most of the squares: of a slow network's seconds it takes a tenth."""
+    model = load_model("qwen3-30b-a3b")
+    load = TrainLoad(64, 400_000.0, 5e9, 40_000.0)
+    slow, fast = (stage_time(CLUSTER, model, TrainLayout(tp=8, pp=2, dp=1), load, 1, 5, 10, rates) for rates in (
+        Rates(train_link=1e-9), Rates(train_link=1e9, train_memory=1e9)))  # fmt: skip
+    assert slow.longest_share == pytest.approx(0.1, rel=1e-6)
+    squares = forward_flops(model, 0, 40_000.0**2), forward_flops(model, 0, 5e9)
+    linear = forward_flops(model, 40_000.0, 0), forward_flops(model, 400_000.0, 0)
+    assert fast.longest_share == pytest.approx((squares[0] + linear[0]) / (squares[1] + linear[1]), rel=1e-6)
 
 
 def test_the_busiest_rank_is_bounded_below_by_what_must_meet() -> None:
