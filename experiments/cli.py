@@ -177,7 +177,9 @@ def plan(
         job = command.Job(workload, source, cluster, model, pipeline, batch)
         return command.plan_job(job, emit=emit, as_json=json)
     command.refuse_lengths(workload, source, emit)
-    command.plan_times(command.Times(rollout_s, train_s, gpus, longest_s, pipeline, move_s), as_json=json)
+    from experiments.commands.plan_stages import Times, plan_times
+
+    plan_times(Times(rollout_s, train_s, gpus, longest_s, pipeline, move_s), as_json=json)
 
 
 @app.command("list", rich_help_panel="Look")

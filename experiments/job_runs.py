@@ -157,7 +157,7 @@ def _of_lines(path: Path, name: str, lines: tuple[StepLine, ...], described: Run
 
 
 def _given(origin: str, described: RunFile) -> tuple[int, int, str]:
-    from experiments.commands.plan import gpus_of
+    from experiments.commands.plan_stages import gpus_of
 
     if not described.gpus:
         raise ConfigError("the steps do not say on how many GPUs each stage ran", where=origin,

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from experiments.commands.output import console, figure, print_json, table
-from experiments.commands.plan import rollout_of, training_of
+from experiments.commands.plan_tables import rollout_of, training_of
 from experiments.job_runs import Made, read_runs
 from libra.core.errors import ConfigError
 from libra.core.plan import Plan

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.commands.plan import Job, Times, gpus_of, plan_job, plan_times
+from experiments.commands.plan import Job, plan_job
+from experiments.commands.plan_stages import Times, gpus_of, plan_times
 from libra.core.errors import ConfigError
 from libra.core.records import ToolReturn, Trajectory, Turn
 from libra.workloads.trace_file import TraceHeader, write_trace
