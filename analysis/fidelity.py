@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+from statistics import mean, stdev
 from typing import Any
 
 import msgspec
 
 
 class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Means over draws of the recorded trajectories; `low_s` and `high_s` are the shortest and longest makespan."""
+    """Means over draws of the recorded trajectories; `low_s` and `high_s` are the shortest and longest makespan.
+
+    `carried_s` is what needs no simulator: the pace of the calibration runs, for as many steps.
+    """
 
     cell: str
     makespan_s: float
     tok_per_s: float
     low_s: float
     high_s: float
+    carried_s: float
 
 
 class Predictions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,6 +63,33 @@ class Fidelity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         measured = {run.cell: run for run in self.runs}
         return [Pair(run, measured[run.cell]) for run in self.predictions.runs if run.cell in measured]
 
+    def contrasts(self) -> list[Contrast]:
+        """Runs that differ in one setting (system, pipeline), seeds apart, in the order of the predictions."""
+        groups: dict[frozenset[str], list[Pair]] = {}
+        for pair in self.pairs():
+            groups.setdefault(_settings(pair.predicted.cell), []).append(pair)
+        found, telling = [], _telling(groups)
+        for (one, pairs), (other, other_pairs) in combinations(groups.items(), 2):
+            if len(one - other) == 1:
+                (here,), (there,), beside = one - other, other - one, ", ".join(sorted(one & other & telling))
+                found.append(Contrast(here, there, beside, tuple(pairs), tuple(other_pairs)))
+        return found
+
+    def said(self) -> tuple[str, ...]:
+        """What the errors are worth: beside those of no simulator at all, and of differences between runs."""
+        carried = mean_error([pair.carried_error for pair in self.pairs()])
+        pace = f"The calibration runs' pace carried over, without a simulator, errs by {carried:.1%} of the makespan."
+        contrasts = self.contrasts()
+        if not contrasts:
+            return (pace,)
+        right = sum(each.same_sign for each in contrasts)
+        listed = "; ".join(map(str, contrasts))
+        return (
+            pace,
+            f"Of {len(contrasts)} differences between runs that differ in one setting, {right} have the predicted sign "
+            f"(predicted, measured): {listed}.",
+        )
+
 
 class Pair(msgspec.Struct, frozen=True):
     """Errors are relative to the measured value; positive: predicted too long, or too fast."""
@@ -71,6 +104,60 @@ class Pair(msgspec.Struct, frozen=True):
     @property
     def rate_error(self) -> float:
         return self.predicted.tok_per_s / self.measured.tok_per_s - 1.0
+
+    @property
+    def carried_error(self) -> float:
+        return self.predicted.carried_s / self.measured.makespan_s - 1.0
+
+
+class Contrast(msgspec.Struct, frozen=True):
+    """What one setting changes, `beside` the settings that both share; seconds of makespan, the other less the one."""
+
+    one: str
+    other: str
+    beside: str
+    pairs: tuple[Pair, ...]
+    other_pairs: tuple[Pair, ...]
+
+    @property
+    def predicted_s(self) -> float:
+        return mean(p.predicted.makespan_s for p in self.other_pairs) - mean(p.predicted.makespan_s for p in self.pairs)
+
+    @property
+    def measured_s(self) -> float:
+        return mean(p.measured.makespan_s for p in self.other_pairs) - mean(p.measured.makespan_s for p in self.pairs)
+
+    @property
+    def measured_error_s(self) -> float | None:
+        """Standard error of the measured difference; None where a side was measured once."""
+        spans = [[p.measured.makespan_s for p in side] for side in (self.pairs, self.other_pairs)]
+        if min(map(len, spans)) < 2:
+            return None
+        return sum(stdev(side) ** 2 / len(side) for side in spans) ** 0.5
+
+    @property
+    def same_sign(self) -> bool:
+        return self.predicted_s * self.measured_s > 0
+
+    def __str__(self) -> str:
+        error_s = self.measured_error_s
+        noise = " (one run each)" if error_s is None else f" ± {error_s:.1f} s"
+        return f"{self.one} to {self.other}: {self.predicted_s:+.1f} s, {self.measured_s:+.1f} s{noise} [{self.beside}]"
+
+
+def _settings(label: str) -> frozenset[str]:
+    """The parts of a cell's label, its seed apart."""
+    *parts, variant = label.split(" / ")
+    return frozenset(part for part in (*parts, *variant.split(", ")) if not part.startswith("seed "))
+
+
+def _telling(groups: Iterable[frozenset[str]]) -> frozenset[str]:
+    """Of settings that are only met together one; of those that all have none."""
+    groups = list(groups)
+    found: dict[frozenset[frozenset[str]], str] = {}
+    for setting in sorted(frozenset().union(*groups)):
+        found.setdefault(frozenset(group for group in groups if setting in group), setting)
+    return frozenset(found.values()) - {found.get(frozenset(groups))}
 
 
 def mean_error(errors: list[float]) -> float:

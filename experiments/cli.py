@@ -285,13 +285,14 @@ def record(
 def predict(
     out: Annotated[Path, typer.Argument(help="File for the predictions; commit it before the runs.")],
     store: StoreOption = STORE,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each kind; default is the study's.")] = None,
     steps: Annotated[int | None, typer.Option(min=2, help="Training steps a run; default is the study's.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Fit a table to the runs of study `fidelity_calibration`, and predict those of study `fidelity`."""
     from experiments.commands import fidelity
 
-    fidelity.predict(store, out, steps=steps, as_json=json)
+    fidelity.predict(store, out, seeds=seeds, steps=steps, as_json=json)
 
 
 @fidelity_app.command()

@@ -20,7 +20,7 @@ CAPTION = (
     "each layout, trajectories drawn from the recordings of those. Makespan: from the first step's end to the last "
     "one's; token/s: prompt, generated and observed tokens trained in that time. **That logs replay to the same "
     "commands validates control; the errors speak of these runs' makespans, not of what one router or pipeline saves "
-    "over another** (one run each, and the same run repeated differs by as much), **and never of the timing of an "
+    "over another** (the same run repeated differs by as much), **and never of the timing of an "
     "A800**: the machine's own times are fitted, and on GPUs they are others. The learning rate is 0, so that lengths "
     "stay as they were recorded."
 )
@@ -57,6 +57,7 @@ def notes(found: Fidelity) -> tuple[str, ...]:
         f"Predictions of {before.date} (code {before.commit}) were committed in {found.predictions_commit}; the runs "
         f"were measured on {found.date} (code {found.measured_commit}) on {before.machine}.",
         f"After the fit the calibration runs' own makespans are off by {fitted}.",
+        *found.said(),
     )
 
 
@@ -72,6 +73,7 @@ def _row(pair: Pair) -> dict[str, str]:
         "predicted (s)": f"{predicted.makespan_s:.1f} ({predicted.low_s:.1f} to {predicted.high_s:.1f})",
         "measured (s)": f"{measured.makespan_s:.1f}",
         "error of makespan": f"{pair.makespan_error:+.1%}",
+        "error of the calibration's pace": f"{pair.carried_error:+.1%}",
         "predicted (token/s)": f"{predicted.tok_per_s:.1f}",
         "measured (token/s)": f"{measured.tok_per_s:.1f}",
         "error of throughput": f"{pair.rate_error:+.1%}",

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -33,7 +34,7 @@ MAX_ERROR = 0.10
 EXIT_MISSED = 3
 
 
-def predict(root: Path, out: Path, *, steps: int | None, as_json: bool) -> None:
+def predict(root: Path, out: Path, *, seeds: int | None, steps: int | None, as_json: bool) -> None:
     """Fit, predict the runs on calibrated clusters, write `out`. Raises `ConfigError` when one has been made."""
     store, registry = Store(root, create=False), Registry()
     done = _done(store, STUDY)
@@ -43,7 +44,8 @@ def predict(root: Path, out: Path, *, steps: int | None, as_json: bool) -> None:
     runs = _calibrations(store, registry)
     tables = {name: _fit(parts) for name, parts in runs.items()}
     spec: StudySpec = registry.get("study", STUDY)
-    cells = [cell for cell in spec.cells(StudyArgs(1, steps or spec.num_steps)) if cell.cluster in tables]
+    args = StudyArgs(seeds or spec.num_seeds, steps or spec.num_steps)
+    cells = [cell for cell in spec.cells(args) if cell.cluster in tables]
     found = Predictions(
         commit=_commit(),
         machine=machine(),
@@ -52,16 +54,18 @@ def predict(root: Path, out: Path, *, steps: int | None, as_json: bool) -> None:
         calibrated_on=tuple(cell.cell.label for cell in _done(store, CALIBRATION)),
         tables={name: msgspec.to_builtins(each) for name, each in tables.items()},
         residuals={name: _residual(runs[name], each) for name, each in tables.items()},
-        runs=tuple(_predicted(cell, registry, runs[cell.cluster][0], tables[cell.cluster]) for cell in cells),
+        runs=tuple(_predicted(cell, registry, runs[cell.cluster], tables[cell.cluster]) for cell in cells),
     )
     write_bytes(out, msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     if as_json:
         return print_json(msgspec.to_builtins(found))
     rows = [
-        (run.cell, f"{run.makespan_s:.1f}", f"{run.low_s:.1f} to {run.high_s:.1f}", f"{run.tok_per_s:.1f}")
+        (run.cell, f"{run.makespan_s:.1f}", f"{run.low_s:.1f} to {run.high_s:.1f}", f"{run.carried_s:.1f}",
+         f"{run.tok_per_s:.1f}")
         for run in found.runs
-    ]
-    console().print(table("predicted", ("run", "makespan (s)", "over draws (s)", "token/s"), rows))
+    ]  # fmt: skip
+    columns = ("run", "makespan (s)", "over draws (s)", "calibration's pace (s)", "token/s")
+    console().print(table("predicted", columns, rows))
     console().print(f"\nwritten to {out}: commit it, then `libra run {STUDY}` and `libra fidelity compare {out}`")
 
 
@@ -83,18 +87,20 @@ def compare(root: Path, predictions: Path, *, as_json: bool) -> None:
     else:
         rows = [
             (pair.measured.cell, f"{pair.predicted.makespan_s:.1f}", f"{pair.measured.makespan_s:.1f}",
-             f"{pair.makespan_error:+.1%}", f"{pair.predicted.tok_per_s:.1f}", f"{pair.measured.tok_per_s:.1f}",
-             f"{pair.rate_error:+.1%}", pair.measured.replay)
+             f"{pair.makespan_error:+.1%}", f"{pair.carried_error:+.1%}", f"{pair.predicted.tok_per_s:.1f}",
+             f"{pair.measured.tok_per_s:.1f}", f"{pair.rate_error:+.1%}", pair.measured.replay)
             for pair in pairs
         ]  # fmt: skip
-        columns = ("run", "predicted (s)", "measured (s)", "error", "predicted (token/s)", "measured (token/s)",
-                   "error", "replay")  # fmt: skip
+        columns = ("run", "predicted (s)", "measured (s)", "error", "of calibration's pace", "predicted (token/s)",
+                   "measured (token/s)", "error", "replay")  # fmt: skip
         console().print(table("predicted against measured", columns, rows))
     if not pairs:
         raise ConfigError("no predicted run has been made", where=str(root), mend=f"libra run {STUDY}")
-    mean = mean_error([pair.makespan_error for pair in pairs])
-    console(err=as_json).print(f"\nmean error of the makespan {mean:.1%}, allowed {MAX_ERROR:.0%}")
-    if mean > MAX_ERROR:
+    off = mean_error([pair.makespan_error for pair in pairs])
+    for line in found.said():
+        console(err=as_json).print(f"\n{line}")
+    console(err=as_json).print(f"\nmean error of the makespan {off:.1%}, allowed {MAX_ERROR:.0%}")
+    if off > MAX_ERROR:
         sys.exit(EXIT_MISSED)
 
 
@@ -161,18 +167,21 @@ def _residual(runs: Sequence[Calibration], fitted: Table) -> float:
     return sum(ours_s / theirs_s - 1.0 for ours_s, theirs_s in pairs) / len(pairs)
 
 
-def _predicted(cell: Cell, registry: Registry, recorded: Calibration, fitted: Table) -> Predicted:
+def _predicted(cell: Cell, registry: Registry, runs: Sequence[Calibration], fitted: Table) -> Predicted:
+    """On what the calibration run of the same seed recorded, where there is one."""
     from libra.backends.sim.shared.observe import window
     from libra.backends.sim.shared.play import Recorded, drawn, play
 
     scene, steps = _scene(cell, registry), int(cell.override("live.num_steps") or 0)
+    recorded = runs[cell.seed] if cell.seed < len(runs) else runs[0]
     spans = []
     for seed in range(NUM_DRAWS):
         groups = drawn(recorded.settled, recorded.prompts, steps + 1, seed)
         workload = Recorded(groups, recorded.prompts, steps, recorded.max_context_tok, recorded.shown)
         spans.append(window(play(scene, fitted, workload).steps))
     times, rates = [span_s for span_s, _ in spans], [tok / span_s for span_s, tok in spans]
-    return Predicted(cell.label, sum(times) / len(times), sum(rates) / len(rates), min(times), max(times))
+    pace_s = mean(window(run.steps)[0] / (len(run.steps) - 1) for run in runs)
+    return Predicted(cell.label, mean(times), mean(rates), min(times), max(times), pace_s * (steps - 1))
 
 
 def _measured(stored: StoredCell, registry: Registry) -> MeasuredRun:

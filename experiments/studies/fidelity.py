@@ -31,15 +31,16 @@ COMMON: Mapping[str, Value] = {
 CALIBRATION_STEPS, STEPS = 12, 24
 
 
-def _cell(study: str, cluster: str, policy: str, pipeline: str, steps: int) -> Cell:
+def _cell(study: str, cluster: str, policy: str, pipeline: str, steps: int, seed: int) -> Cell:
     overrides = {**COMMON, **ENGINES[cluster], "pipeline.kind": pipeline, "live.num_steps": steps}
-    return Cell.make(study, WORKLOAD, cluster, "tiny", policy, backend="live", overrides=overrides)
+    return Cell.make(study, WORKLOAD, cluster, "tiny", policy, backend="live", seed=seed, overrides=overrides)
 
 
 def calibration(args: StudyArgs) -> Iterator[Cell]:
     """One router and one pipeline on each layout."""
     for cluster in ROUTERS:
-        yield _cell("fidelity_calibration", cluster, "hand-blind", "barrier", args.num_steps)
+        for seed in range(args.num_seeds):
+            yield _cell("fidelity_calibration", cluster, "hand-blind", "barrier", args.num_steps, seed)
 
 
 def predicted(args: StudyArgs) -> Iterator[Cell]:
@@ -47,7 +48,8 @@ def predicted(args: StudyArgs) -> Iterator[Cell]:
     for cluster, routers in ROUTERS.items():
         for policy in routers:
             for pipeline in PIPELINES:
-                yield _cell("fidelity", cluster, policy, pipeline, args.num_steps)
+                for seed in range(args.num_seeds):
+                    yield _cell("fidelity", cluster, policy, pipeline, args.num_steps, seed)
 
 
 CALIBRATION = StudySpec(

@@ -15,9 +15,9 @@ from paper_figures.sources import Sources
 BEFORE = Predictions(
     "abc", "a machine", "2026-12-02", 8, ("a calibration",), {}, {"cpu2": 0.01},
     (
-        Predicted("a / pipeline.kind=barrier", 110.0, 90.0, 100.0, 120.0),
-        Predicted("b / pipeline.kind=async", 80.0, 130.0, 75.0, 85.0),
-        Predicted("never made", 1.0, 1.0, 1.0, 1.0),
+        Predicted("a / pipeline.kind=barrier", 110.0, 90.0, 100.0, 120.0, 130.0),
+        Predicted("b / pipeline.kind=async", 80.0, 130.0, 75.0, 85.0, 90.0),
+        Predicted("never made", 1.0, 1.0, 1.0, 1.0, 1.0),
     ),
 )  # fmt: skip
 MEASURED = (
@@ -47,6 +47,34 @@ def test_the_report_lists_run_by_run(tmp_path: Path) -> None:
     )
     assert "committed in def" in plot.notes[1]
     assert "validates control" in plot.caption and "never of the timing of an A800" in plot.caption
+
+
+def of(runs: dict[str, tuple[float, float]]) -> Fidelity:
+    """Predicted and measured makespan of each cell; every calibration says 100 s."""
+    before = tuple(Predicted(cell, said, 1.0, said, said, 100.0) for cell, (said, _) in runs.items())
+    after = tuple(MeasuredRun(cell, "id", 24, took, 1.0, "same 9 commands") for cell, (_, took) in runs.items())
+    return Fidelity(msgspec.structs.replace(BEFORE, runs=before), "def", "fed", "2026-12-03", after)
+
+
+def test_contrasts_are_between_runs_that_differ_in_one_setting() -> None:
+    """Seeds are repeats; the cluster and what is only set with it count as two settings."""
+    found = of({
+        "w / blind / one / seed 0 / kind=barrier, engines=1": (50.0, 60.0),
+        "w / blind / one / seed 1 / kind=barrier, engines=1": (50.0, 64.0),
+        "w / blind / one / seed 0 / kind=async, engines=1": (48.0, 66.0),
+        "w / blind / one / seed 1 / kind=async, engines=1": (46.0, 66.0),
+        "w / blind / two / seed 0 / kind=async, engines=2": (45.0, 60.0),
+        "w / mlfq / two / seed 0 / kind=async, engines=2": (40.0, 52.0),
+    })  # fmt: skip
+    first, second = found.contrasts()
+    assert (first.one, first.other, first.beside) == ("kind=barrier", "kind=async", "blind, engines=1")
+    assert (first.predicted_s, first.measured_s, first.same_sign) == (-3.0, 4.0, False)
+    assert first.measured_error_s == pytest.approx(2.0)  # Two of spread 2.83 s against two of none.
+    assert (second.one, second.other, second.beside) == ("blind", "mlfq", "engines=2, kind=async")
+    assert (second.predicted_s, second.measured_s, second.same_sign) == (-5.0, -8.0, True)
+    assert second.measured_error_s is None
+    carried, contrasts = found.said()
+    assert "errs by 64.2%" in carried and contrasts.startswith("Of 2 differences") and " 1 have the pred" in contrasts
 
 
 def test_a_study_survives_its_file() -> None:

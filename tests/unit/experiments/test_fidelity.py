@@ -73,7 +73,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.mark.slow
 def test_predictions_come_first_and_are_met(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "predictions.json"
-    fidelity.predict(store.root, out, steps=STEPS, as_json=False)
+    fidelity.predict(store.root, out, seeds=1, steps=STEPS, as_json=False)
     before = msgspec.json.decode(out.read_bytes(), type=Predictions)
     wanted = cells("fidelity")
     assert [run.cell for run in before.runs] == [cell.label for cell in wanted]
@@ -82,7 +82,7 @@ def test_predictions_come_first_and_are_met(store: Store, tmp_path: Path, capsys
         make(store, cell, 50_000)
     store.add_to_study("fidelity", [(cell, "code") for cell in wanted[:3]])
     with pytest.raises(ConfigError, match="a run that is to be predicted has been made"):
-        fidelity.predict(store.root, out, steps=STEPS, as_json=False)
+        fidelity.predict(store.root, out, seeds=1, steps=STEPS, as_json=False)
     capsys.readouterr()
     fidelity.compare(store.root, out, as_json=False)
     said = capsys.readouterr().out
@@ -95,4 +95,4 @@ def test_predictions_come_first_and_are_met(store: Store, tmp_path: Path, capsys
 def test_without_calibration_there_is_no_prediction(tmp_path: Path) -> None:
     root = Store(tmp_path / "runs").root
     with pytest.raises(ConfigError, match="no calibration run is in the store"):
-        fidelity.predict(root, tmp_path / "out.json", steps=None, as_json=False)
+        fidelity.predict(root, tmp_path / "out.json", seeds=None, steps=None, as_json=False)
