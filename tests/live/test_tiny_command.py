@@ -41,7 +41,7 @@ def _fingerprint(folder) -> str:
 def test_what_cannot_be_made_is_said_in_a_line(tmp_path, capsys) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     assert main(["nonesuch", str(tmp_path / "p")]) == 2
-    assert "no tiny policy for this workload (got 'nonesuch')" in capsys.readouterr().err
+    assert "unknown workload (got 'nonesuch')" in capsys.readouterr().err
     assert main(["dapo-math", str(tmp_path), "--steps", str(LONG_WARMUP)]) == 2
     assert f"{tmp_path}: holds something that is no tiny policy" in capsys.readouterr().err
     assert main(["dapo-math", str(tmp_path / "p"), "--steps", "0"]) == 2
