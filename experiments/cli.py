@@ -9,6 +9,9 @@ from typing import Annotated
 
 import typer
 
+from experiments.fidelity_verbs import fidelity_app
+from experiments.options import STORE, CellArgument, JsonOption, PluginOption, StoreOption
+
 app = typer.Typer(
     name="libra",
     no_args_is_help=True,
@@ -20,7 +23,6 @@ app = typer.Typer(
 
 data_app = typer.Typer(no_args_is_help=True, help="Public data sets for live runs.")
 app.add_typer(data_app, name="data", rich_help_panel="Data")
-fidelity_app = typer.Typer(no_args_is_help=True, help="The simulator against live runs of this machine.")
 app.add_typer(fidelity_app, name="fidelity", rich_help_panel="Check")
 
 EXIT_INTERRUPTED = 130
@@ -53,13 +55,6 @@ class Device(StrEnum):
     cpu = "cpu"
 
 
-StoreOption = Annotated[Path, typer.Option("--store", help="Folder of results.", envvar=None)]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-PluginOption = Annotated[
-    list[Path] | None, typer.Option("--plugin", help="A .py file or a folder with your own policies or workloads.")
-]
-CellArgument = Annotated[str, typer.Argument(help="Cell id, or the first digits of it (see `libra status`).")]
-STORE = Path("runs")
 FORMATS = (
     "Dump format, or `auto`: areal, atif, inspect-ai, kv-cache-tester, mini-swe-agent, normalized, openai, openhands, "
     "prime-rl, search-r1, slime, swe-agent, verl."
@@ -279,32 +274,6 @@ def record(
     from libra.results.store import Store
 
     record.record(Store(store, create=False).find(cell), out, limit)
-
-
-@fidelity_app.command()
-def predict(
-    out: Annotated[Path, typer.Argument(help="File for the predictions; commit it before the runs.")],
-    store: StoreOption = STORE,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each kind; default is the study's.")] = None,
-    steps: Annotated[int | None, typer.Option(min=2, help="Training steps a run; default is the study's.")] = None,
-    json: JsonOption = False,
-) -> None:
-    """Fit a table to the runs of study `fidelity_calibration`, and predict those of study `fidelity`."""
-    from experiments.commands import fidelity
-
-    fidelity.predict(store, out, seeds=seeds, steps=steps, as_json=json)
-
-
-@fidelity_app.command()
-def compare(
-    predictions: Annotated[Path, typer.Argument(help="What `libra fidelity predict` wrote.")],
-    store: StoreOption = STORE,
-    json: JsonOption = False,
-) -> None:
-    """Predicted against measured makespan and throughput, run by run; exit 3 when the mean error is above 10 %."""
-    from experiments.commands import fidelity
-
-    fidelity.compare(store, predictions, as_json=json)
 
 
 @app.command(rich_help_panel="Results")
