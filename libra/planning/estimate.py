@@ -17,7 +17,7 @@ from libra.core.events import RunStart, StepEnd
 from libra.core.hardware import Cluster, Model
 from libra.core.plan import Allocation, Estimate, InstanceSpec, Plan, TrainLayout
 from libra.core.policy import Statistics
-from libra.cost.calibration import Correction, fit_training, moving_factor, observed_rollout_s
+from libra.cost.calibration import CLIP, Correction, fit_training, moving_factor, observed_rollout_s
 from libra.cost.communication import weight_sync_s
 from libra.cost.engine import Engine
 from libra.cost.loads import Load, batch_loads
@@ -53,6 +53,9 @@ MIN_STEPS_SEEN, SETTLING = 40, 4
 """Steps over which an asynchronous pipeline is followed; the first quarter, while it fills, is not counted."""
 
 
+FACTORS = np.geomspace(*CLIP, 33)
+"""Corrections of rollout that a step's time is looked up among, a twelfth apart; between two of them a step is linear
+but for kinks."""
 BALANCE_ROUNDS = 6
 """Rounds in which a cap's live trajectories are moved to the slower buckets; the change halves or better in each."""
 
@@ -196,16 +199,37 @@ class Estimator:
         current = plan_of(allocation) if allocation else None
         if allocation is None or current is None or not current.instances:
             return Correction(train=factor, train_fixed_s=fixed_s)
-        rollout_estimate_s = self._alone_s(demand, self._pace(demand, self.serving(current)))
         same = [s for s in steps if (s.train_layout, s.train_dp) == (allocation.train, allocation.train_dp)]
-        seen = [observed_rollout_s(step, demand.run.pipeline.kind) for step in same]
-        ratios = [s / rollout_estimate_s for s in seen if s is not None and rollout_estimate_s > 0]
+        seen = [s for step in same if (s := observed_rollout_s(step, demand.run.pipeline.kind)) is not None]
+        ratios = self._rollout_factors(replace(demand, correction=Correction(1.0, factor, fixed_s)), current, seen)
         learned = self._factors(demand.run)
         known = max((at for at in learned if not same or at < same[0].step), default=None)
         rollout = moving_factor(ratios, 1.0 if known is None else learned[known])
         if steps:
             learned[steps[-1].step] = rollout
         return Correction(rollout, factor, fixed_s)
+
+    def _rollout_factors(self, demand: Demand, current: Plan, seen_s: Sequence[float]) -> list[float]:
+        """By what rollout has to be slower than estimated for `current` to show each of `seen_s`, training corrected.
+
+        A barrier and a colocated step show rollout itself. An asynchronous one shows a chain that holds training too,
+        so that its seconds are looked up among those of the whole step at a range of factors.
+        """
+        pace = self._pace(demand, self.serving(current))
+        if not seen_s or not 0 < float(np.mean(pace.work_s)) < float("inf"):
+            return []
+        if demand.run.pipeline.kind != "async":
+            return [each / float(np.mean(pace.work_s)) for each in seen_s]
+        dp = current.train.dp + len(current.hybrid_training)
+        train_time_s = self.train_s(demand, self.raw_train(demand, current.train, dp))
+        steps_s = [
+            self.combine(demand, Pace(pace.work_s * factor, pace.life_s * factor), train_time_s).step_s - demand.sync_s
+            for factor in FACTORS
+        ]
+        # Where slower rollout leaves a step as it is, training sets the pace: no step shows less than the last of these.
+        shown = np.maximum.accumulate(steps_s)
+        last = np.append(np.diff(shown) > 0, True)
+        return [float(each) for each in np.interp(seen_s, shown[last], FACTORS[last])]
 
     def _factors(self, run: RunStart) -> dict[int, float]:
         """Rollout's factors in this run so far."""

@@ -47,6 +47,31 @@ def test_rollout_learns_from_steps_of_this_layout_only(
     assert estimator.demand(statistics(steps=other), applied(there)).correction.rollout == 1.0
 
 
+@pytest.mark.parametrize(
+    ("kind", "staleness"), [("barrier", 1), ("async", 0), ("async", 1), ("async", 3)], ids=lambda value: str(value)
+)
+def test_steps_of_rollout_half_as_fast_again_teach_that_factor(
+    cluster: Cluster, model: Model, statistics, applied, step_end, there: Plan, kind: str, staleness: int
+) -> None:
+    """Whatever else a step of the pipeline holds: an asynchronous one that waits for a long request holds training."""
+    estimator = Estimator(cluster, model)
+    demand = estimator.demand(statistics(kind=kind, staleness=staleness), None)
+    pace = estimator.rollout_pace(demand, estimator.serving(there))
+    train_s = estimator.estimate(there, demand).train_s
+    truth = estimator.combine(demand, Pace(1.5 * pace.work_s, 1.5 * pace.life_s), train_s)
+    shown_s = truth.rollout_s if kind == "barrier" else truth.step_s - demand.sync_s - train_s
+    step = msgspec.structs.replace(
+        step_end(0, shown_s, train_s, CORE),
+        sync_s=demand.sync_s,
+        step_s=truth.step_s,
+        trained_tok=int(demand.train.total_tok),
+    )
+    steps = tuple(msgspec.structs.replace(step, step=at) for at in range(30))
+    learned = estimator.demand(statistics(kind=kind, staleness=staleness, steps=steps), applied(there)).correction
+    assert learned.rollout == pytest.approx(1.5, rel=0.01)
+    assert learned.train == pytest.approx(1.0, rel=0.01)
+
+
 def test_a_correction_never_beats_the_hardware(
     cluster: Cluster, model: Model, statistics, applied, step_end, there: Plan
 ) -> None:
