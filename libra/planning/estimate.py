@@ -226,7 +226,7 @@ class Estimator:
             self.combine(demand, Pace(pace.work_s * factor, pace.life_s * factor), train_time_s).step_s - demand.sync_s
             for factor in FACTORS
         ]
-        # Where slower rollout leaves a step as it is, training sets the pace: no step shows less than the last of these.
+        # Where slower rollout leaves a step as it is, training sets the pace: no step shows less than the last such.
         shown = np.maximum.accumulate(steps_s)
         last = np.append(np.diff(shown) > 0, True)
         return [float(each) for each in np.interp(seen_s, shown[last], FACTORS[last])]

@@ -9,7 +9,7 @@ logic of detection and gate, not the estimate (the simulator does).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import msgspec
@@ -31,6 +31,7 @@ from libra.core.plan import Allocation, InstanceStatus, Plan
 from libra.core.policy import ComposedPolicy
 from libra.core.records import ToolReturn, Trajectory, Turn
 from libra.core.telemetry import WINDOW_STEPS, Finished, Statistics
+from libra.cost.rollout import Pace
 from libra.planning.estimate import Demand, Estimator
 from libra.planning.search import JointPlanner, hybrid_states
 
@@ -40,8 +41,9 @@ KNOWN, OFF = (1.0, 1.0), (1.25, 0.85)
 """True over estimated rollout and training time: the estimate is right, or telemetry has to teach it."""
 NOISE = 0.03
 """Deviation of the log of a stage's time from step to step."""
+SYNC_S = 2.0
 REGROUP_S, START_S, SIDES_S = 60.0, 70.0, 12.0
-"""The trainer changes its layout; an engine starts; a hybrid replica changes sides (round figures)."""
+"""A refresh; the trainer changes its layout; an engine starts; a hybrid replica changes sides (round figures)."""
 
 
 @dataclass(frozen=True)
@@ -145,13 +147,16 @@ class Plant:
         self.demands = [self._demand(batch) for batch in self.batches]
 
     def _demand(self, rows: tuple[Finished, ...]) -> Demand:
-        return self.estimator.demand(Statistics(self.run_start, rows), None)
+        return replace(self.estimator.demand(Statistics(self.run_start, rows), None), sync_s=SYNC_S)
 
     def stages_s(self, plan: Plan, step: int) -> tuple[float, float, float]:
-        """True rollout, training and sync seconds of a step."""
-        expected = self.estimator.estimate(plan, self.demands[step])
-        noise = self.noise[step]
-        return expected.rollout_s * self.off[0] * noise[0], expected.train_s * self.off[1] * noise[1], 2.0
+        """True seconds of rollout with the training that its chain of versions holds, of training and of sync. Each
+        stage is off by itself; the pipeline that joins them is the estimate's."""
+        demand, noise = self.demands[step], self.noise[step]
+        train_s = self.estimator.estimate(plan, demand).train_s * self.off[1] * noise[1]
+        slower, pace = self.off[0] * noise[0], self.estimator.rollout_pace(demand, self.estimator.serving(plan))
+        joined = self.estimator.combine(demand, Pace(pace.work_s * slower, pace.life_s * slower), train_s)
+        return joined.rollout_s, train_s, SYNC_S
 
     def true_s(self, plan: Plan, step: int) -> float:
         rollout_s, train_s, sync_s = self.stages_s(plan, step)

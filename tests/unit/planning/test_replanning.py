@@ -30,16 +30,20 @@ from tests.unit.planning.plant import (
     best_sequence,
 )
 
-NUM_SEEDS = 1
-"""The table in docs/replanning.md is of 3."""
+NUM_SEEDS = 3
+"""Also of the table in docs/replanning.md."""
 NUM_STEPS, SETTLED, SHIFT = 80, 25, 40
 """The first steps teach the stages' true speeds, which is worth a move or two."""
 LAG_STEPS = 15
 """After a shift, at most: four steps to its detection, five of cool-down, five to the next planner run, one spare."""
 MOST_STALL_S = 140.0
 """Two transitions to reach a plan, each at most an engine start."""
-SHARE = 0.05 + 0.05
-"""Hysteresis of the gate, and what a repartition must gain over hybrid moves in the planner: smaller gains are left."""
+HYSTERESIS = 0.05
+"""Of the gate: smaller gains are left."""
+SHARE = HYSTERESIS + 0.05
+"""And what a repartition must gain over hybrid moves in the planner."""
+FACTOR_ERROR = 0.1
+"""Of the learned factor's mean over the settled steps: thrice its standard deviation between 12 seeds, 0.033."""
 
 
 def libra(cluster: Cluster, model: Model) -> ComposedPolicy:
@@ -66,13 +70,19 @@ class Compared:
 
     def __init__(self, cluster: Cluster, model: Model, scenario: Scenario, seed: int, off: tuple[float, float]) -> None:
         self.plant = Plant(cluster, model, scenario, NUM_STEPS, seed, off)
-        self.libra: Outcome = self.plant.drive(libra(cluster, model))
+        self.policy = libra(cluster, model)
+        self.libra: Outcome = self.plant.drive(self.policy)
         regimes = list(dict.fromkeys(scenario(step) for step in range(0, NUM_STEPS, 10)))
         self.best: Outcome = self.plant.clairvoyant([*self.plant.plans_for(regimes), *self.libra.plans])
 
     @property
     def regret(self) -> float:
         return self.libra.total_s / self.best.total_s - 1
+
+    def rollout_factor(self, since: int) -> float:
+        """Mean of what the planner believed rollout to be slower by than estimated."""
+        learned = self.policy.planner.estimator._factors(self.plant.run_start)
+        return float(np.mean([factor for step, factor in learned.items() if step >= since]))
 
     def moves(self, since: int) -> list[int]:
         return [step for step, _ in self.libra.stalls if step >= since]
@@ -130,6 +140,7 @@ def test_noise_moves_nothing(compare, regime: Regime, record_property, request) 
     """The estimate is right and the workload stands still: there is nothing to do but what a better sample teaches."""
     runs = compare(lambda _: regime, off=KNOWN)
     record_property("report", summary(f"noise, {request.node.callspec.id}", runs, 0))
+    assert np.mean([run.regret for run in runs]) <= HYSTERESIS
     for run in runs:
         assert len(run.moves(0)) <= 1
         run.check(())
@@ -138,12 +149,20 @@ def test_noise_moves_nothing(compare, regime: Regime, record_property, request) 
 def test_a_wrong_estimate_is_learned_and_then_nothing_moves(compare, record_property) -> None:
     """Rollout 25 % slower and training 15 % faster than expected, which each layout shows only a part of."""
     runs = compare(lambda _: MIDDLE)
-    worth = [run.plant.worth_s(run.libra, step) for run in runs for step in run.moves(0)]
     record_property("report", summary("a wrong estimate", runs, SETTLED))
     assert sum(len(run.moves(SETTLED)) for run in runs) <= len(runs)
-    assert sum(worth) > 0
+    assert np.mean([run.regret for run in runs]) <= HYSTERESIS
     for run in runs:
+        assert run.rollout_factor(SETTLED) == pytest.approx(OFF[0], abs=FACTOR_ERROR)
         run.check(())
+
+
+@pytest.mark.slow
+def test_moves_under_a_wrong_estimate_are_worth_their_price(compare, record_property) -> None:
+    """Taken together: each is taken at 95 %, on the batches of one window, and single ones lose."""
+    runs = compare(lambda _: MIDDLE, num_seeds=12)
+    record_property("report", summary("a wrong estimate", runs, SETTLED))
+    assert sum(run.plant.worth_s(run.libra, step) for run in runs for step in run.moves(0)) > 0
 
 
 @pytest.mark.parametrize(
@@ -157,6 +176,7 @@ def test_fault_11_a_step_is_followed_whichever_stage_becomes_the_bottleneck(
     """Soon, in few moves that are worth their price."""
     runs = compare(at_once(before, after), off=off)
     record_property("report", summary(f"step that leaves {slow} behind", runs, SHIFT))
+    assert np.mean([run.regret for run in runs]) <= SHARE
     for run in runs:
         stages = np.array([run.plant.stages_s(run.libra.plans[SHIFT], step)[:2] for step in range(SHIFT, NUM_STEPS)])
         assert ("rollout", "training")[int(stages.mean(axis=0).argmax())] == slow
@@ -170,6 +190,7 @@ def test_fault_11_a_step_is_followed_whichever_stage_becomes_the_bottleneck(
 def test_a_ramp_is_followed_without_a_move_at_every_tick(compare, record_property) -> None:
     runs = compare(ramp)
     record_property("report", summary("ramp over 60 steps", runs, SETTLED))
+    assert np.mean([run.regret for run in runs]) <= SHARE
     for run in runs:
         run.check((20, 40))
         assert 1 <= len(run.moves(0)) <= 8
@@ -182,6 +203,7 @@ def test_fault_11_oscillation_is_followed_only_where_it_pays(
     """Three steps of a regime do not pay for a move, forty do."""
     runs = compare(swings(num_steps))
     record_property("report", summary(f"swings of {num_steps} steps", runs, SETTLED))
+    assert np.mean([run.regret for run in runs]) <= SHARE
     for run in runs:
         assert len(run.moves(SETTLED)) <= most
         run.check(tuple(range(num_steps, NUM_STEPS, num_steps)) if num_steps > LAG_STEPS else ())
