@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean
@@ -42,7 +42,7 @@ def predict(root: Path, out: Path, *, seeds: int | None, steps: int | None, as_j
         raise ConfigError("a run that is to be predicted has been made", where=str(root), value=done[0].cell.label,
                           mend="predict before `libra run fidelity`, or predict other runs in a new store")  # fmt: skip
     runs = _calibrations(store, registry)
-    tables = {name: _fit(parts) for name, parts in runs.items()}
+    tables = {name: _fit(list(parts.values())) for name, parts in runs.items()}
     spec: StudySpec = registry.get("study", STUDY)
     args = StudyArgs(seeds or spec.num_seeds, steps or spec.num_steps)
     cells = [cell for cell in spec.cells(args) if cell.cluster in tables]
@@ -53,7 +53,7 @@ def predict(root: Path, out: Path, *, seeds: int | None, steps: int | None, as_j
         num_draws=NUM_DRAWS,
         calibrated_on=tuple(cell.cell.label for cell in _done(store, CALIBRATION)),
         tables={name: msgspec.to_builtins(each) for name, each in tables.items()},
-        residuals={name: _residual(runs[name], each) for name, each in tables.items()},
+        residuals={name: _residual(list(runs[name].values()), each) for name, each in tables.items()},
         runs=tuple(_predicted(cell, registry, runs[cell.cluster], tables[cell.cluster]) for cell in cells),
     )
     write_bytes(out, msgspec.json.format(msgspec.json.encode(found)) + b"\n")
@@ -109,11 +109,11 @@ def _done(store: Store, study: str) -> list[StoredCell]:
     return [cell for cell in store.cells(study) if cell.status.state == "done"] if study in store.studies() else []
 
 
-def _calibrations(store: Store, registry: Registry) -> dict[str, list[Calibration]]:
-    """By cluster. Raises `ConfigError` without finished cells."""
-    found: dict[str, list[Calibration]] = {}
+def _calibrations(store: Store, registry: Registry) -> dict[str, dict[int, Calibration]]:
+    """By cluster and seed. Raises `ConfigError` without finished cells."""
+    found: dict[str, dict[int, Calibration]] = {}
     for cell in _done(store, CALIBRATION):
-        found.setdefault(cell.cell.cluster, []).append(_calibration(cell, registry))
+        found.setdefault(cell.cell.cluster, {})[cell.cell.seed] = _calibration(cell, registry)
     if not found:
         raise ConfigError("no calibration run is in the store", where=str(store.root),
                           mend=f"libra run {CALIBRATION}")  # fmt: skip
@@ -167,20 +167,20 @@ def _residual(runs: Sequence[Calibration], fitted: Table) -> float:
     return sum(ours_s / theirs_s - 1.0 for ours_s, theirs_s in pairs) / len(pairs)
 
 
-def _predicted(cell: Cell, registry: Registry, runs: Sequence[Calibration], fitted: Table) -> Predicted:
-    """On what the calibration run of the same seed recorded, where there is one."""
+def _predicted(cell: Cell, registry: Registry, runs: Mapping[int, Calibration], fitted: Table) -> Predicted:
+    """On what the calibration run of the same seed recorded, else the least one."""
     from libra.backends.sim.shared.observe import window
     from libra.backends.sim.shared.play import Recorded, drawn, play
 
     scene, steps = _scene(cell, registry), int(cell.override("live.num_steps") or 0)
-    recorded = runs[cell.seed] if cell.seed < len(runs) else runs[0]
+    recorded = runs.get(cell.seed) or runs[min(runs)]
     spans = []
     for seed in range(NUM_DRAWS):
         groups = drawn(recorded.settled, recorded.prompts, steps + 1, seed)
         workload = Recorded(groups, recorded.prompts, steps, recorded.max_context_tok, recorded.shown)
         spans.append(window(play(scene, fitted, workload).steps))
     times, rates = [span_s for span_s, _ in spans], [tok / span_s for span_s, tok in spans]
-    pace_s = mean(window(run.steps)[0] / (len(run.steps) - 1) for run in runs)
+    pace_s = mean(window(run.steps)[0] / (len(run.steps) - 1) for run in runs.values())
     return Predicted(cell.label, mean(times), mean(rates), min(times), max(times), pace_s * (steps - 1))
 
 

@@ -15,6 +15,7 @@ from libra.models import load_model
 from libra.planning.bound import RolloutBound, least_s_per_tok, step_bound_s, train_bound_s
 from libra.planning.estimate import Estimator
 from libra.planning.topology import layouts
+from tests.property.strategies import requests
 
 CLUSTER = load_cluster("a800x48")
 MODELS = {name: load_model(name) for name in ("qwen3-14b", "qwen3-30b-a3b", "qwen3-4b")}
@@ -23,15 +24,6 @@ PIPELINES = (
     PipelineSpec("barrier"), PipelineSpec("colocated"), PipelineSpec("async", 0), PipelineSpec("async", 2),
     PipelineSpec("async", 4, 40),
 )  # fmt: skip
-
-requests = st.builds(
-    Finished,
-    prompt_tok=st.integers(1, 2000),
-    generated_tok=st.integers(1, 30000),
-    observed_tok=st.integers(0, 8000),
-    num_turns=st.integers(1, 20),
-    tool_s=st.floats(0, 300),
-)
 
 
 @st.composite

@@ -13,21 +13,13 @@ from libra.core.events import PipelineSpec, RunStart
 from libra.core.policy import Finished, Statistics
 from libra.models import load_model
 from libra.planning.search import JointPlanner, _choose
+from tests.property.strategies import requests
 
 CLUSTER = load_cluster("a800x48")
 PIPELINES = (
     PipelineSpec("barrier"), PipelineSpec("colocated"), PipelineSpec("async", 0), PipelineSpec("async", 2),
     PipelineSpec("async", 4, 40),
 )  # fmt: skip
-
-requests = st.builds(
-    Finished,
-    prompt_tok=st.integers(1, 2000),
-    generated_tok=st.integers(1, 30000),
-    observed_tok=st.integers(0, 8000),
-    num_turns=st.integers(1, 20),
-    tool_s=st.floats(0, 300),
-)
 
 
 @settings(max_examples=150, deadline=None)

@@ -22,21 +22,13 @@ from libra.planning.hybrids import HETEROGENEOUS_MARGIN, TIE_SHARE, buckets_of, 
 from libra.planning.layout import Pool, RolloutLayout, of_instances
 from libra.planning.search import JointPlanner, hybrid_states
 from libra.planning.topology import Limits, Space
+from tests.property.strategies import requests
 
 CLUSTER = load_cluster("a800x48")
 CONTEXT_TOK = 40960
 PIPELINES = (
     PipelineSpec("barrier"), PipelineSpec("async", 0), PipelineSpec("async", 2), PipelineSpec("async", 4, 40),
 )  # fmt: skip
-
-requests = st.builds(
-    Finished,
-    prompt_tok=st.integers(1, 2000),
-    generated_tok=st.integers(1, 30000),
-    observed_tok=st.integers(0, 8000),
-    num_turns=st.integers(1, 20),
-    tool_s=st.floats(0, 300),
-)
 
 
 def every_state(planner: JointPlanner, demand: Demand) -> Plan | None:

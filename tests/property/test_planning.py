@@ -17,6 +17,7 @@ from libra.cost.rollout import Schedule
 from libra.models import load_model
 from libra.planning.intervals import interval_costs, solve
 from libra.planning.search import JointPlanner
+from tests.property.strategies import requests
 
 CLUSTER = load_cluster("a800x48")
 MODEL = load_model("qwen3-14b")
@@ -39,16 +40,6 @@ def brute_force(costs: dict[int, np.ndarray], num_gpus: int) -> float:
         return min(options, default=float("inf"))
 
     return best(0, num_gpus)
-
-
-requests = st.builds(
-    Finished,
-    prompt_tok=st.integers(1, 2000),
-    generated_tok=st.integers(1, 30000),
-    observed_tok=st.integers(0, 8000),
-    num_turns=st.integers(1, 20),
-    tool_s=st.floats(0, 300),
-)
 
 
 @settings(max_examples=60, deadline=None)
