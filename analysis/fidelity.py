@@ -63,6 +63,14 @@ class Fidelity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         measured = {run.cell: run for run in self.runs}
         return [Pair(run, measured[run.cell]) for run in self.predictions.runs if run.cell in measured]
 
+    def names(self) -> dict[str, str]:
+        """By cell, what tells it from the other predicted ones: `cpu3, hand-mlfq, pipeline.kind=async, seed 1`."""
+        telling = _telling({_settings(run.cell) for run in self.predictions.runs})
+        return {
+            run.cell: ", ".join((*sorted(_settings(run.cell) & telling), *_seed(run.cell)))
+            for run in self.predictions.runs
+        }
+
     def contrasts(self) -> list[Contrast]:
         """Runs that differ in one setting (system, pipeline), seeds apart, in the order of the predictions."""
         groups: dict[frozenset[str], list[Pair]] = {}
@@ -149,6 +157,11 @@ def _settings(label: str) -> frozenset[str]:
     """The parts of a cell's label, its seed apart."""
     *parts, variant = label.split(" / ")
     return frozenset(part for part in (*parts, *variant.split(", ")) if not part.startswith("seed "))
+
+
+def _seed(label: str) -> list[str]:
+    """Its seed as it stands in a cell's label."""
+    return [part for part in label.split(" / ") if part.startswith("seed ")]
 
 
 def _telling(groups: Iterable[frozenset[str]]) -> frozenset[str]:

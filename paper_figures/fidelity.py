@@ -37,7 +37,7 @@ def build(sources: Sources) -> Plot:
         return Plot(
             "fidelity", TITLE, CAPTION, missing="No predicted live run; run `libra fidelity --help` for the steps."
         )
-    return Plot("fidelity", TITLE, CAPTION, _figure(pairs), table_of(pairs), notes(found))
+    return Plot("fidelity", TITLE, CAPTION, _figure(pairs), table_of(found), notes(found))
 
 
 def read(path: Path) -> Fidelity | None:
@@ -61,14 +61,15 @@ def notes(found: Fidelity) -> tuple[str, ...]:
     )
 
 
-def table_of(pairs: list[Pair]) -> pd.DataFrame:
-    return pd.DataFrame([_row(pair) for pair in pairs])
+def table_of(found: Fidelity) -> pd.DataFrame:
+    names = found.names()
+    return pd.DataFrame([_row(names[pair.predicted.cell], pair) for pair in found.pairs()])
 
 
-def _row(pair: Pair) -> dict[str, str]:
+def _row(name: str, pair: Pair) -> dict[str, str]:
     predicted, measured = pair.predicted, pair.measured
     return {
-        "run": measured.cell,
+        "run": name,
         "steps": str(measured.steps),
         "predicted (s)": f"{predicted.makespan_s:.1f} ({predicted.low_s:.1f} to {predicted.high_s:.1f})",
         "measured (s)": f"{measured.makespan_s:.1f}",

@@ -66,6 +66,8 @@ def test_contrasts_are_between_runs_that_differ_in_one_setting() -> None:
         "w / blind / two / seed 0 / kind=async, engines=2": (45.0, 60.0),
         "w / mlfq / two / seed 0 / kind=async, engines=2": (40.0, 52.0),
     })  # fmt: skip
+    names = list(found.names().values())
+    assert (names[1], names[5]) == ("blind, engines=1, kind=barrier, seed 1", "engines=2, kind=async, mlfq, seed 0")
     first, second = found.contrasts()
     assert (first.one, first.other, first.beside) == ("kind=barrier", "kind=async", "blind, engines=1")
     assert (first.predicted_s, first.measured_s, first.same_sign) == (-3.0, 4.0, False)
